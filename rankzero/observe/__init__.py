@@ -1,0 +1,1 @@
+"""Seeing what ranks do: messages and memory."""

@@ -1,0 +1,311 @@
+"""Runs inside a rank and writes down every call into torch.distributed, as it happens.
+
+Each call is one JSON line, written before the call is made, so that the last line of a rank that hangs
+or aborts says where it is. The lines are read by :mod:`rankzero.observe.log`.
+
+Every way from Python into a process group passes the methods of ``dist.ProcessGroup``, and every one of
+them passes the dispatcher as ``torch.ops.c10d.*``. So the methods are wrapped, and a dispatch mode inside
+the wrapper reads kind, tensors and peer from the operator's fixed schema. While a rank is *watched* the
+mode stays on for the whole call: then functional collectives (DTensor) and memory are seen as well.
+What a raw backend object does, or code that switches dispatch modes off, is not seen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+import weakref
+from collections import defaultdict
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from rankzero.observe.memory import MemoryMeter
+from rankzero.ranks.source import frame_of
+
+#: operator → (kind, place of the tensors that the rank hands in, place of the group, place of peer or root)
+_C10D = {
+    "send": ("send", 0, 1, 2),
+    "recv_": ("recv", 0, 1, 2),
+    "recv_any_source_": ("recv", 0, 1, None),
+    "allreduce_": ("all_reduce", 0, 1, None),
+    "allreduce_coalesced_": ("all_reduce", 0, 1, None),
+    "broadcast_": ("broadcast", 0, 1, 2),
+    "reduce_": ("reduce", 0, 1, 3),
+    "allgather_": ("all_gather", 1, 2, None),
+    "_allgather_base_": ("all_gather", 1, 2, None),
+    "allgather_coalesced_": ("all_gather", 1, 2, None),
+    "allgather_into_tensor_coalesced_": ("all_gather", 1, 2, None),
+    "reduce_scatter_": ("reduce_scatter", 1, 2, None),
+    "_reduce_scatter_base_": ("reduce_scatter", 1, 2, None),
+    "reduce_scatter_tensor_coalesced_": ("reduce_scatter", 1, 2, None),
+    "gather_": ("gather", 1, 2, 3),
+    "scatter_": ("scatter", 1, 2, 3),
+    "alltoall_": ("all_to_all", 1, 2, None),
+    "alltoall_base_": ("all_to_all", 1, 2, None),
+    "barrier": ("barrier", None, 1, None),
+    "monitored_barrier_": ("barrier", None, 1, None),
+}
+#: the same for functional collectives; their group comes as a name
+_FUNCTIONAL = {
+    "all_reduce": ("all_reduce", 0, 2, None),
+    "all_reduce_": ("all_reduce", 0, 2, None),
+    "all_reduce_coalesced": ("all_reduce", 0, 2, None),
+    "all_reduce_coalesced_": ("all_reduce", 0, 2, None),
+    "all_gather_into_tensor": ("all_gather", 0, 2, None),
+    "all_gather_into_tensor_out": ("all_gather", 0, 2, None),
+    "all_gather_into_tensor_coalesced": ("all_gather", 0, 2, None),
+    "reduce_scatter_tensor": ("reduce_scatter", 0, 3, None),
+    "reduce_scatter_tensor_out": ("reduce_scatter", 0, 3, None),
+    "reduce_scatter_tensor_coalesced": ("reduce_scatter", 0, 3, None),
+    "all_to_all_single": ("all_to_all", 0, 3, None),
+    "broadcast": ("broadcast", 0, 2, 1),
+    "broadcast_": ("broadcast", 0, 2, 1),
+    "isend": ("send", 0, 3, 1),
+    "irecv": ("recv", 0, 3, 1),
+}
+_OPERATORS = {"c10d": _C10D, "_c10d_functional": _FUNCTIONAL}
+_METHODS = (
+    "send recv recv_anysource allreduce allreduce_coalesced broadcast reduce allgather _allgather_base "
+    "all_gather_single all_gather_single_coalesced allgather_coalesced allgather_into_tensor_coalesced "
+    "reduce_scatter _reduce_scatter_base reduce_scatter_single reduce_scatter_single_coalesced "
+    "reduce_scatter_tensor_coalesced gather scatter alltoall alltoall_base all_to_all_single barrier "
+    "monitored_barrier"
+).split()
+
+#: The recorder of the call that runs now; None between calls.
+_current: Recorder | None = None
+
+
+def algorithm_bytes(kind: str, payload: int, ranks: int, is_root: bool) -> int:
+    """What one of ``ranks`` ranks sends for a collective in which it hands in ``payload`` bytes.
+
+    Ring for the symmetric ones (Patarasuk and Yuan, 2009: 2(n−1)/n for an all-reduce), root to all for
+    broadcast and scatter, all to root for reduce and gather.
+    """
+    n = ranks
+    share = {
+        "all_reduce": 2 * (n - 1) / n,
+        "reduce_scatter": (n - 1) / n,
+        "all_to_all": (n - 1) / n,
+        "all_gather": n - 1,
+        "broadcast": (n - 1) if is_root else 0,
+        "scatter": (n - 1) / n if is_root else 0,
+        "reduce": 0 if is_root else 1,
+        "gather": 0 if is_root else 1,
+        "send": 1,
+    }.get(kind, 0)
+    return round(share * payload)
+
+
+class Recorder:
+    """Writes the calls of one rank to ``log_fd``, from ``start()`` to ``stop()``.
+
+    With ``watched`` the whole call is under the dispatch mode and ``peak_live_bytes`` and ``kept_bytes``
+    are measured; without, only calls through the process group's methods are seen, at no cost elsewhere.
+    """
+
+    def __init__(self, log_fd: int, rank: int, began: float, watched: bool):
+        self._fd = log_fd
+        self._rank = rank
+        self._began = began
+        self._lock = threading.Lock()
+        self._count = 0
+        self._seq: dict[tuple, int] = defaultdict(int)
+        self._local = threading.local()
+        self._works: dict[int, tuple[weakref.ref, list[int]]] = {}
+        self._last_functional: list[int] = []
+        self._mode = _Scope(self) if watched else None
+        self.memory = MemoryMeter() if watched else None
+
+    def start(self) -> None:
+        global _current
+        _current = self
+        if self._mode is not None:
+            self._local.active = True
+            self._mode.__enter__()
+
+    def stop(self) -> None:
+        global _current
+        _current = None
+        if self._mode is not None:
+            self._mode.__exit__(None, None, None)
+
+    # ── what the hooks below call ────────────────────────────────────────────────────────────────
+
+    def group_method(self, method, group, args, kwargs):
+        """A call of one of the process group's methods."""
+        issued = self._local.issued = []
+        self._local.reduce_op = _reduce_op((*args, *kwargs.values()))
+        if getattr(self._local, "active", False):
+            work = method(group, *args, **kwargs)
+        else:
+            with _Scope(self):
+                work = method(group, *args, **kwargs)
+        if isinstance(work, dist.Work):
+            self._works[id(work)] = (weakref.ref(work), issued)
+        elif issued:
+            self._done(issued)
+        return work
+
+    def wait(self, wait, work, args, kwargs):
+        """A call of ``Work.wait``."""
+        known = self._works.pop(id(work), None)
+        issued = known[1] if known and known[0]() is work else []
+        self._write({"e": "wait", "i": issued, "t": self._now(), "where": frame_of(sys._getframe(2))})
+        result = wait(work, *args, **kwargs)
+        self._done(issued)
+        return result
+
+    def thread(self, run):
+        """The body of a thread that was started while the rank is watched."""
+        self._local.active = True
+        with _Scope(self):
+            run()
+
+    @property
+    def watched(self) -> bool:
+        return self._mode is not None
+
+    def operator(self, func, args, kwargs):
+        """A call of any operator while a scope is on in this thread."""
+        table = _OPERATORS.get(func.namespace)
+        name = func._schema.name.split("::")[1]
+        if self.memory is not None:
+            self.memory.before(func, args, kwargs)
+        if table is None or name not in table:
+            if name == "wait_tensor":
+                self._write({"e": "wait", "i": self._last_functional, "t": self._now()})
+            out = func(*args, **kwargs)
+            if name == "wait_tensor":
+                self._done(self._last_functional)
+        else:
+            index = self._call(table[name], args)
+            if func.namespace == "c10d":
+                getattr(self._local, "issued", []).append(index)
+            else:
+                self._last_functional = [index]
+            out = func(*args, **kwargs)
+            if self.memory is not None:
+                self.memory.traffic()
+        if self.memory is not None:
+            self.memory.after(out)
+        return out
+
+    # ── writing ──────────────────────────────────────────────────────────────────────────────────
+
+    def _call(self, entry: tuple, args: tuple) -> int:
+        kind, tensors_at, group_at, peer_at = entry
+        group = args[group_at]
+        if isinstance(group, torch.ScriptObject):
+            group = dist.ProcessGroup.unbox(group)
+        elif isinstance(group, str):
+            group = dist.distributed_c10d._resolve_process_group(group)
+        members = dist.get_process_group_ranks(group)
+        peer = None if peer_at is None else members[args[peer_at]]
+        tensors = [] if tensors_at is None else _flat(args[tensors_at])
+        payload = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        first = tensors[0] if tensors else None
+        with self._lock:
+            index, self._count = self._count, self._count + 1
+            key = (kind, peer, tuple(members)) if kind in ("send", "recv") else tuple(members)
+            seq = self._seq[key]
+            self._seq[key] += 1
+        self._write(
+            {
+                "e": "call",
+                "i": index,
+                "kind": kind,
+                "group": members,
+                "peer": peer,
+                "bytes": payload,
+                "sent": algorithm_bytes(kind, payload, len(members), peer == self._rank),
+                "shape": [] if first is None else list(first.shape),
+                "dtype": "" if first is None else str(first.dtype).removeprefix("torch."),
+                "seq": seq,
+                "reduce": getattr(self._local, "reduce_op", None),
+                "main": threading.current_thread() is threading.main_thread(),
+                "t": self._now(),
+                "where": frame_of(sys._getframe(3)),
+            }
+        )
+        return index
+
+    def _done(self, issued: list[int]) -> None:
+        self._write({"e": "done", "i": issued, "t": self._now()})
+
+    def _now(self) -> float:
+        return time.monotonic() - self._began
+
+    def _write(self, event: dict[str, Any]) -> None:
+        os.write(self._fd, json.dumps(event).encode() + b"\n")
+
+
+class _Scope(TorchDispatchMode):
+    """While it is entered, the recorder sees every operator of this thread."""
+
+    def __init__(self, recorder: Recorder):
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return self._recorder.operator(func, args, kwargs or {})
+
+
+def _flat(tensors: Any) -> list[torch.Tensor]:
+    if isinstance(tensors, torch.Tensor):
+        return [tensors]
+    return [tensor for part in tensors for tensor in _flat(part)]
+
+
+def _reduce_op(arguments: tuple) -> str | None:
+    """The reduction among a method's arguments, as "sum", "avg" …; the operator itself does not show it."""
+    for argument in arguments:
+        op = getattr(argument, "reduceOp", argument)
+        if isinstance(op, (dist.ReduceOp, dist.ReduceOp.RedOpType)):
+            return str(getattr(op, "op", op)).rpartition(".")[2].lower()
+    return None
+
+
+def install() -> None:
+    """Wrap the doors into torch.distributed, once per process. Without a recorder they do nothing more."""
+
+    def wrap_method(method):
+        def call(group, *args, **kwargs):
+            if _current is None:
+                return method(group, *args, **kwargs)
+            return _current.group_method(method, group, args, kwargs)
+
+        return call
+
+    for name in _METHODS:
+        if hasattr(dist.ProcessGroup, name):
+            setattr(dist.ProcessGroup, name, wrap_method(getattr(dist.ProcessGroup, name)))
+
+    original_wait = dist.Work.wait
+
+    def wait(work, *args, **kwargs):
+        if _current is None:
+            return original_wait(work, *args, **kwargs)
+        return _current.wait(original_wait, work, args, kwargs)
+
+    dist.Work.wait = wait
+
+    original_start = threading.Thread.start
+
+    def start(thread):
+        recorder = _current
+        if recorder is not None and recorder.watched:
+            run = thread.run
+            thread.run = lambda: recorder.thread(run)
+        original_start(thread)
+
+    threading.Thread.start = start
+    # The first scope costs about a second of imports inside torch; the warm server pays it, not the ranks.
+    with _Scope(Recorder(os.open(os.devnull, os.O_WRONLY), 0, 0.0, watched=True)):
+        torch.zeros(1)

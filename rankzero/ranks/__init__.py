@@ -1,0 +1,1 @@
+"""Real ranks: start them in milliseconds, run functions on them, explain what goes wrong."""

@@ -1,0 +1,18 @@
+"""One step too few: a block never arrives.
+
+says: is missing there
+"""
+
+import torch
+import torch.distributed as dist
+
+
+def all_gather(tensor):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    blocks = [torch.zeros_like(tensor) for _ in range(n)]
+    blocks[rank].copy_(tensor)
+    for step in range(n - 2):
+        sending = dist.isend(blocks[(rank - step) % n], (rank + 1) % n)
+        dist.recv(blocks[(rank - step - 1) % n], (rank - 1) % n)
+        sending.wait()
+    return torch.stack(blocks)

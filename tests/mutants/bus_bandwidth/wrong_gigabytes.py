@@ -1,0 +1,7 @@
+"""In GB/s.
+
+says: GB/s
+"""
+
+def bus_bandwidth(n_bytes, seconds, ranks):
+    return 2 * (ranks - 1) / ranks * n_bytes / seconds / 1e9

@@ -1,0 +1,19 @@
+"""After the usual ring rank r holds piece r+1, and that is returned.
+
+says: around the ring | should have
+"""
+
+import torch
+import torch.distributed as dist
+
+
+def reduce_scatter(tensor):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    pieces = list(tensor.flatten().clone().tensor_split(n))
+    for step in range(n - 1):
+        incoming = torch.empty_like(pieces[(rank - step - 1) % n])
+        sending = dist.isend(pieces[(rank - step) % n], (rank + 1) % n)
+        dist.recv(incoming, (rank - 1) % n)
+        sending.wait()
+        pieces[(rank - step - 1) % n] += incoming
+    return pieces[(rank + 1) % n]

@@ -1,0 +1,19 @@
+"""One step too few.
+
+says: missing | own value
+"""
+
+import torch
+import torch.distributed as dist
+
+
+def reduce_scatter(tensor):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    pieces = list(tensor.flatten().clone().tensor_split(n))
+    for step in range(n - 2):
+        outgoing, incoming = pieces[(rank - step - 1) % n], torch.empty_like(pieces[(rank - step - 2) % n])
+        sending = dist.isend(outgoing.contiguous(), (rank + 1) % n)
+        dist.recv(incoming, (rank - 1) % n)
+        sending.wait()
+        pieces[(rank - step - 2) % n] += incoming
+    return pieces[rank]
