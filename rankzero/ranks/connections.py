@@ -134,6 +134,7 @@ class Connections:
                     return "failure"
                 for key, _ in selector.select(min(_TICK_SECONDS, deadline - now)):
                     self._read(selector, key, ends, output)
+                output.tick()
                 if failed_at is None and any(end.failed for end in ends):
                     failed_at = time.monotonic()
                 if offsets is None:

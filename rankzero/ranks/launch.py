@@ -69,7 +69,9 @@ class Launch:
             )
         connections.handed_over()
         threads = max(1, (os.cpu_count() or 1) // self.ranks)
-        connections.send({"backend": self._backend, "port": connections.port, "threads": threads})
+        connections.send(
+            {"backend": self._backend, "port": connections.port, "threads": threads, "context": _own_context()}
+        )
         ends = [RankEnd(rank) for rank in range(self.ranks)]
         connections.collect(ends, Output(self.ranks, None), time.monotonic() + _JOIN_SECONDS)
         failed = [end for end in ends if end.state != "joined"]
@@ -141,6 +143,11 @@ class Launch:
             interrupt.outcome = outcome
             raise interrupt
         return outcome
+
+
+def _own_context() -> dict[str, Any]:
+    """What a process started here and now would inherit; the warm server was started earlier."""
+    return {"cwd": os.getcwd(), "path": sys.path, "argv": sys.argv, "environ": dict(os.environ)}
 
 
 def checked_ranks(ranks: Any) -> int:

@@ -28,8 +28,13 @@ class Output:
         self._seen[rank] += len(data)
         if room > 0:
             self._pending[rank] += data[:room]
+
+    def tick(self) -> None:
+        """Show whole lines as they come, once the call has taken long enough."""
         if self._write is not None and time.monotonic() - self._began > _LIVE_AFTER_SECONDS:
-            self._show(rank, whole_lines=True)
+            for rank in range(len(self._pending)):
+                self._show(rank, whole_lines=True)
+            sys.stdout.flush()
 
     def finish(self) -> None:
         """The call has ended: show what is left, and how much was cut."""

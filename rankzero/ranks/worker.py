@@ -65,6 +65,7 @@ def serve_calls(channel: Channel, rank: int, ranks: int, log_fd: int, listen_fd:
     """
     header, _ = channel.receive()
     try:
+        _inherit(header["context"])
         _join(header, rank, ranks, listen_fd)
     except Exception as error:
         channel.send({"end": "failed to join", "message": f"{type(error).__name__}: {error}"})
@@ -76,6 +77,17 @@ def serve_calls(channel: Channel, rank: int, ranks: int, log_fd: int, listen_fd:
         except KeyboardInterrupt:
             continue
         channel.send(*_run(header, blobs, rank, log_fd))
+
+
+def _inherit(context: dict) -> None:
+    """Be as a process that the owner has started just now: its folder, its paths, its variables."""
+    os.chdir(context["cwd"])
+    sys.path[:] = context["path"]
+    sys.argv[:] = context["argv"]
+    variables = {**context["environ"], **start.rank_environment()}
+    for name in set(os.environ) - set(variables):
+        del os.environ[name]
+    os.environ.update(variables)
 
 
 def _join(header: dict, rank: int, ranks: int, listen_fd: int) -> None:

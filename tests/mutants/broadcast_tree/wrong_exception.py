@@ -1,6 +1,6 @@
 """Indexes ranks beyond the last: send to a rank that does not exist.
 
-says: ValueError | RuntimeError | not part of group | invalid
+says: IndexError | ValueError
 """
 
 import torch.distributed as dist

@@ -1,6 +1,6 @@
 """Receives into a float32 buffer whatever the dtype.
 
-says: expected | abort | bytes
+says: float32 buffer | aborted
 """
 
 import torch

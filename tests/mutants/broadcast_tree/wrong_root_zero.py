@@ -1,6 +1,6 @@
 """src is ignored: always from rank 0.
 
-says: what rank 0 put in | had before
+says: what rank 0 put in
 """
 
 import torch.distributed as dist

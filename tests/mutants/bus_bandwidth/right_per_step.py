@@ -1,5 +1,6 @@
 """Bytes of a piece times steps, over the time; one rank sends nothing."""
 
+
 def bus_bandwidth(n_bytes, seconds, ranks):
     if ranks == 1:
         return 0

@@ -3,5 +3,6 @@
 says: algorithm bandwidth
 """
 
+
 def bus_bandwidth(n_bytes, seconds, ranks):
     return n_bytes / seconds

@@ -3,5 +3,6 @@
 says: all-gather
 """
 
+
 def bus_bandwidth(n_bytes, seconds, ranks):
     return (ranks - 1) / ranks * n_bytes / seconds

@@ -3,5 +3,6 @@
 says: bits
 """
 
+
 def bus_bandwidth(n_bytes, seconds, ranks):
     return 8 * 2 * (ranks - 1) / ranks * n_bytes / seconds

@@ -3,5 +3,6 @@
 says: GB/s
 """
 
+
 def bus_bandwidth(n_bytes, seconds, ranks):
     return 2 * (ranks - 1) / ranks * n_bytes / seconds / 1e9

@@ -3,5 +3,6 @@
 says: off
 """
 
+
 def fit_alpha_beta(sizes_bytes, seconds):
     return min(seconds), max(sizes_bytes) / max(seconds)

@@ -3,6 +3,7 @@
 says: ValueError
 """
 
+
 def my_share(n_items, rank, world_size):
     if n_items < world_size:
         raise ValueError("too few items")

@@ -3,5 +3,6 @@
 says: not contiguous
 """
 
+
 def my_share(n_items, rank, world_size):
     return range(rank, n_items, world_size)

@@ -1,6 +1,6 @@
 """After the usual ring the piece r is returned, which is not finished.
 
-says: own value | missing
+says: another piece the finished one
 """
 
 import torch

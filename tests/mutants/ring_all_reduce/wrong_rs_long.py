@@ -1,6 +1,6 @@
-"""The reduce-scatter takes one step too many, and adds once more.
+"""The reduce-scatter takes one step too many; the all-gather covers it up, the bytes do not.
 
-says: twice | counted | added that should
+says: one step too many
 """
 
 import torch

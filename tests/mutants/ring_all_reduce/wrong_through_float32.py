@@ -1,6 +1,6 @@
 """Everything goes through float32: half precision sends twice the bytes, double loses digits.
 
-says: expected | wider dtype
+says: went through float32 | narrower dtype
 """
 
 import torch

@@ -1,5 +1,6 @@
 """Adds up the steps one by one; 0 for one rank as an int."""
 
+
 def ring_seconds(n_bytes, ranks, alpha, beta):
     total = 0
     for _ in range(ranks - 1):

@@ -3,5 +3,6 @@
 says: bytes per second
 """
 
+
 def ring_seconds(n_bytes, ranks, alpha, beta):
     return 2 * (ranks - 1) * (alpha + n_bytes * beta / ranks)

@@ -3,5 +3,6 @@
 says: None
 """
 
+
 def ring_seconds(n_bytes, ranks, alpha, beta):
     return None

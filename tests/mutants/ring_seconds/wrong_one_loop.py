@@ -3,5 +3,6 @@
 says: takes two
 """
 
+
 def ring_seconds(n_bytes, ranks, alpha, beta):
     return (ranks - 1) * (alpha + n_bytes / (ranks * beta))
