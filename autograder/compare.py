@@ -81,6 +81,7 @@ def explain(
     hidden: bool = False,
     shape_cause: str = "",
     unchanged_cause: str = "",
+    known_cause: str = "",
 ) -> str | None:
     """None if every rank's tensor is right, else what is wrong with it and the likeliest cause.
 
@@ -101,9 +102,10 @@ def explain(
         hidden: no values in the sentence.
         shape_cause: added where the shape is wrong.
         unchanged_cause: said, in place of the usual, where each rank has what it put in.
+        known_cause: said in place of any guess, where the caller knows more than the tensors tell.
     """
     numbers = range(len(expected)) if numbers is None else numbers
-    for number, want, have in zip(numbers, expected, got):
+    for number, want, have in zip(numbers, expected, got, strict=True):
         problem = misfit(have, want, f"Rank {number} {what}", shape_cause)
         if problem:
             return problem
@@ -125,15 +127,16 @@ def explain(
     case.wrong = [place for place in range(len(got)) if not close(got[place], expected[place], slack[place])]
     if not case.wrong:
         return _differ_in_bits(got, numbers) if same else None
-    cause = next((sentence for look in FINGERPRINTS if (sentence := look(case))), "")
+    cause = known_cause or next((sentence for look in FINGERPRINTS if (sentence := look(case))), "")
     return f"{_first_difference(case, what, hidden)} {cause}".strip()
 
 
 def _differ_in_bits(got: Sequence[Tensor], numbers: Sequence[int]) -> str | None:
-    for number, have in zip(numbers, got):
+    for number, have in zip(numbers, got, strict=True):
         if not torch.equal(have, got[0]):
             return (
-                f"Ranks {numbers[0]} and {number} agree only up to rounding; they must hold the very same bits. "
+                f"Ranks {numbers[0]} and {number} agree only up to rounding; they must hold the very "
+                "same bits. "
                 "Let one rank finish each piece and hand it on unchanged."
             )
     return None

@@ -52,7 +52,7 @@ class Wrong:
         """Whether every rank's tensor is ``other`` of its place, times ``factor``."""
         return all(
             close(have, other(place).double() * factor, slack * max(1.0, factor))
-            for place, (have, slack) in enumerate(zip(self.got, self.slack))
+            for place, (have, slack) in enumerate(zip(self.got, self.slack, strict=True))
         )
 
     def agreement(self, place: int) -> list[bool]:
@@ -66,7 +66,10 @@ def _garbage(case: Wrong) -> str | None:
     for place in case.wrong:
         values = case.got[place].double()
         if not torch.isfinite(values).all() or values.abs().max() > 1e20:
-            return "That looks like memory that was never written: is a `torch.empty` left unfilled, or a `wait()` missing?"
+            return (
+                "That looks like memory that was never written: is a `torch.empty` left unfilled, or "
+                "a `wait()` missing?"
+            )
     return None
 
 
@@ -109,7 +112,10 @@ def _coarse(case: Wrong) -> str | None:
         )
         if not slack.any() or not close(have, case.want[place], slack * coarseness):
             return None
-    return f"That is right but for rounding, as if it went through {str(narrower).removeprefix('torch.')} on the way."
+    return (
+        "That is right but for rounding, as if it went through "
+        f"{str(narrower).removeprefix('torch.')} on the way."
+    )
 
 
 def _local(case: Wrong) -> str | None:
@@ -135,7 +141,10 @@ def _broadcast_instead(case: Wrong) -> str | None:
     for other, theirs in enumerate(case.local):
         if all(close(have, theirs) for have in case.got):
             number = case.numbers[other]
-            return f"That is what rank {number} put in, on every rank: it was broadcast where a reduction was needed."
+            return (
+                f"That is what rank {number} put in, on every rank: it was broadcast where a "
+                "reduction was needed."
+            )
     return None
 
 
@@ -149,7 +158,8 @@ def _someone_elses(case: Wrong) -> str | None:
     shift = {_owner(case, place) for place in case.wrong}
     if len(shift) == 1 and None not in shift:
         return (
-            f"Rank {case.numbers[case.wrong[0]]} has what rank {(case.wrong[0] + shift.pop()) % case.ranks} should have, "
+            f"Rank {case.numbers[case.wrong[0]]} has what rank "
+            f"{(case.wrong[0] + shift.pop()) % case.ranks} should have, "
             "and so on around the ring: start one step earlier or later, so that the right piece ends here."
         )
     return None
@@ -186,7 +196,10 @@ def _tail(case: Wrong) -> str | None:
         agreement = case.agreement(place)
         if len(agreement) != length or not all(agreement[:-rest]) or any(agreement[-rest:]):
             return None
-    return "All is right but the tail: the length does not divide by the number of ranks, and the rest was dropped."
+    return (
+        "All is right but the tail: the length does not divide by the number of ranks, and the rest "
+        "was dropped."
+    )
 
 
 def _one_chunk(case: Wrong) -> str | None:
@@ -203,7 +216,8 @@ def _one_chunk(case: Wrong) -> str | None:
         if not all(agreement[start : start + right]):
             return None
     return (
-        "Each rank has one finished piece, the rest is unfinished: the reduce-scatter works, the all-gather is "
+        "Each rank has one finished piece, the rest is unfinished: the reduce-scatter works, the "
+        "all-gather is "
         "missing or starts at the wrong piece (after the usual ring, rank r holds piece r+1)."
     )
 
@@ -221,7 +235,10 @@ def _missing(case: Wrong) -> str | None:
         return None
     if counts.count(0) < case.ranks - 1:
         return f"{_found(counts)} Does a loop stop one step short, or walk the ring the wrong way?"
-    return f"{_found(counts)} Are received values stored over the partial sum, not added to it?"
+    return (
+        f"{_found(counts)} Is a partial sum overwritten, by a store instead of an add or by an all-gather "
+        "that starts at the wrong piece?"
+    )
 
 
 def _digits(case: Wrong) -> list[int] | None:
@@ -272,11 +289,15 @@ def _block_order(case: Wrong) -> str | None:
         return None
     if len(set(owners)) == 1:
         return (
-            f"Every block there is rank {owners[0]}'s: is it one buffer {case.blocks} times (`[buffer] * n`), "
+            f"Every block there is rank {owners[0]}'s: is it one buffer {case.blocks} times "
+            "(`[buffer] * n`), "
             "or a buffer that was filled again before it was copied?"
         )
     if sorted(owners) == list(range(case.blocks)):
-        return f"The blocks there come from ranks {owners}: place them by the rank they come from, not by arrival."
+        return (
+            f"The blocks there come from ranks {owners}: place them by the rank they come from, not "
+            "by arrival."
+        )
     return None
 
 
@@ -288,7 +309,10 @@ def _ranks_differ(case: Wrong) -> str | None:
     ):
         return None
     if any(not torch.equal(case.got[0], have) for have in case.got):
-        return "The ranks end with different results: is the last all-gather missing, or do they take different numbers of steps?"
+        return (
+            "The ranks end with different results: is the last all-gather missing, or do they take "
+            "different numbers of steps?"
+        )
     return None
 
 

@@ -14,8 +14,9 @@ from typing import Any
 import cloudpickle
 
 from autograder import rankside
-from autograder.exercise import Case, Exercise
+from autograder.exercise import Case, Exercise, Judgement
 from autograder.verdict import CaseResult, JudgementResult, Verdict
+from rankzero.observe.observation import Observation
 from rankzero.ranks.errors import LaunchError
 from rankzero.ranks.launch import Launch
 from rankzero.ranks.outcome import Outcome
@@ -132,7 +133,7 @@ class _Run:
             return
         for judgement in self._exercise.judgements:
             if judgement.name in case.judgements and judgement.name not in self._failed:
-                message = judgement.verdict(case, seen)
+                message = _verdict(judgement, case, seen)
                 if message is None:
                     self._passed.add((judgement.name, number))
                 else:
@@ -174,6 +175,14 @@ class _Run:
         passed = all(judgement.passed for judgement in judgements)
         points = float(sum(judgement.points for judgement in judgements))
         return Verdict(self._exercise.id, passed, points, self._exercise.points, results, judgements, self._output)
+
+
+def _verdict(judgement: Judgement, case: Case, seen: Observation) -> str | None:
+    """A judgement's verdict; a result so odd that it cannot even be compared is wrong, too."""
+    try:
+        return judgement.verdict(case, seen)
+    except Exception as error:
+        return f"What came back could not be compared ({type(error).__name__}: {error}); look at its type and shape."
 
 
 def _failure(outcome: Outcome) -> str:

@@ -21,7 +21,7 @@ from autograder.exercise import UnknownExercise, find
 from autograder.judge import Answer, judge
 from autograder.verdict import Verdict
 from rankzero.ranks import source, start, warm
-from rankzero.ranks.channel import Channel, ChannelClosed, ChannelFault
+from rankzero.ranks.channel import Channel, ChannelFault, Parser, pack
 
 #: An answer larger than this is refused. The largest right ones are some kilobytes.
 MAX_ANSWER_BYTES = 64 * 2**20
@@ -84,37 +84,44 @@ def serve(control: socket.socket | None, fds: list[int], options: dict) -> None:
     if control is not None:
         warm.adopt(control)
     owner = socket.socket(fileno=fds[0])
+    judged: dict[str, Verdict] = {}
     with selectors.DefaultSelector() as selector:
-        selector.register(owner, selectors.EVENT_READ, Channel(owner, MAX_ANSWER_BYTES))
+        selector.register(owner, selectors.EVENT_READ, Parser(MAX_ANSWER_BYTES))
         if len(fds) > 1:
-            listener = socket.socket(fileno=fds[1])
-            selector.register(listener, selectors.EVENT_READ, None)
-        judged: dict[str, Verdict] = {}
+            selector.register(socket.socket(fileno=fds[1]), selectors.EVENT_READ, None)
         while True:
             for key, _ in selector.select():
+                client = key.fileobj
                 if key.data is None:
-                    client, _ = key.fileobj.accept()
-                    selector.register(client, selectors.EVENT_READ, Channel(client, MAX_ANSWER_BYTES))
-                    continue
-                try:
-                    _answer(key.data, key.fileobj is owner, judged, options)
-                except (ChannelClosed, ChannelFault):
-                    if key.fileobj is owner:
+                    client, _ = client.accept()
+                    selector.register(client, selectors.EVENT_READ, Parser(MAX_ANSWER_BYTES))
+                elif not _serve_client(client, key.data, client is owner, judged, options):
+                    if client is owner:
                         return
-                    selector.unregister(key.fileobj)
-                    key.fileobj.close()
+                    selector.unregister(client)
+                    client.close()
 
 
-def _answer(channel: Channel, from_owner: bool, judged: dict[str, Verdict], options: dict) -> None:
-    """Answer one request."""
-    request, blobs = channel.receive()
-    if request.get("ask") == "verdicts":
-        if from_owner:
-            channel.send({"verdicts": {name: verdict.as_json() for name, verdict in judged.items()}})
-        return
+def _serve_client(
+    client: socket.socket, parser: Parser, is_owner: bool, judged: dict[str, Verdict], options: dict
+) -> bool:
+    """Answer what a client has sent so far; return whether it is still there and to be listened to."""
+    try:
+        data = client.recv(1 << 20)
+        for request, blobs in parser.feed(data):
+            reply = _reply(request, blobs, is_owner, judged, options)
+            client.sendall(pack(reply))
+        return bool(data)
+    except (OSError, ChannelFault):
+        return False
+
+
+def _reply(request: dict, blobs: list[bytes], is_owner: bool, judged: dict[str, Verdict], options: dict) -> dict:
+    """The answer to one request; whatever is wrong with it is the answer, too."""
     if request.get("ask") == "hello":
-        channel.send({"pid": os.getpid()})
-        return
+        return {"pid": os.getpid()}
+    if request.get("ask") == "verdicts":
+        return {"verdicts": {name: verdict.as_json() for name, verdict in judged.items()} if is_owner else {}}
     try:
         exercise = find(str(request.get("exercise")))
         cells = request.get("cells", {})
@@ -122,11 +129,10 @@ def _answer(channel: Channel, from_owner: bool, judged: dict[str, Verdict], opti
         seed = options["seed"] if options.get("record") else int(request.get("seed", 0))
         verdict = judge(exercise, Answer.of_pickle(blobs[0]), hidden=bool(request.get("hidden")), seed=seed)
     except (UnknownExercise, ValueError, TypeError, AttributeError, IndexError) as error:
-        channel.send({"error": str(error)})
-        return
+        return {"error": str(error)}
     if options.get("record") and request.get("hidden"):
         judged[exercise.id] = verdict
-    channel.send({"verdict": verdict.as_json()})
+    return {"verdict": verdict.as_json()}
 
 
 def main() -> None:

@@ -129,7 +129,10 @@ def _one_collective(case: Case, seen: Observation) -> str | None:
             continue
         if len(messages) != calls:
             kinds = ", ".join(message.kind for message in messages) or "none"
-            return f"Rank {rank} made {len(messages)} collective calls ({kinds}) in {calls} call(s) of `sum_over_ranks`; one each is enough."
+            return (
+                f"Rank {rank} made {len(messages)} collective calls ({kinds}) in {calls} call(s) of "
+                "`sum_over_ranks`; one each is enough."
+            )
     return None
 
 
@@ -209,10 +212,12 @@ def _rank_zero(case: Case, seen: Observation) -> str | None:
 
 def _others(case: Case, seen: Observation) -> str | None:
     for rank in range(1, case.ranks):
-        for call in seen.results[rank]:
-            if call["returned"] is not None:
+        for call in range(len(case.inputs[rank]["values"])):
+            returned = seen.results[rank][call]["returned"]
+            if returned is not None:
                 return (
-                    f"Rank {rank} returned {compare.describe(call['returned'])}; only rank 0 reports, the others return "
+                    f"Rank {rank} returned {compare.describe(returned)}; only rank 0 reports, "
+                    "the others return "
                     "None. All take part in the collective, only the `return` depends on the rank."
                 )
     return None
@@ -220,10 +225,11 @@ def _others(case: Case, seen: Observation) -> str | None:
 
 def _left_alone(case: Case, seen: Observation) -> str | None:
     for rank in range(case.ranks):
-        for value, call in zip(case.inputs[rank]["values"], seen.results[rank]):
+        for value, call in zip(case.inputs[rank]["values"], seen.results[rank], strict=True):
             if compare.misfit(call["value"], value, "") or not torch.equal(call["value"], value):
                 return (
-                    f"On rank {rank} the caller's `value` is changed after the call. A collective works in place: "
+                    f"On rank {rank} the caller's `value` is changed after the call. A collective "
+                    "works in place: "
                     "hand it a copy (`value.clone()`)."
                 )
     return None
@@ -257,14 +263,16 @@ QUESTIONS = (
         },
         right="d7ff83b2663b7682",
         why=(
-            "A rank is a process of its own, numbered 0 to world size − 1. A variable that one rank sets does not "
+            "A rank is a process of its own, numbered 0 to world size − 1. A variable that one rank "
+            "sets does not "
             "exist for the others; a backend (gloo on CPUs, NCCL on NVIDIA GPUs) carries what they send."
         ),
     ),
     Question(
         key="q2",
         text=(
-            'After the deadline you read: "rank 0 waits in all_reduce, line 7; ranks 1, 2 and 3 have returned". '
+            'After the deadline you read: "rank 0 waits in all_reduce, line 7; ranks 1, 2 and 3 have '
+            'returned". '
             "What is the likeliest cause?"
         ),
         options={
@@ -275,13 +283,16 @@ QUESTIONS = (
         },
         right="2fd7d9be7876991a",
         why=(
-            "A collective ends only when every rank of its group has entered it, in any order and with any values. "
+            "A collective ends only when every rank of its group has entered it, in any order and "
+            "with any values. "
             "A rank that returned without it leaves the others waiting for ever; no deadline is long enough."
         ),
     ),
     Question(
         key="q3",
-        text="With `my_share` as in this lesson, 11 items are cut over 4 ranks. Which items does rank 3 hold?",
+        text=(
+            "With `my_share` as in this lesson, 11 items are cut over 4 ranks. Which items does rank 3 hold?"
+        ),
         options={
             "a": "`range(6, 9)`",
             "b": "`range(9, 12)`",
@@ -289,7 +300,10 @@ QUESTIONS = (
             "d": "`range(9, 11)`",
         },
         right="7fd2cea2f6f83fc9",
-        why="11 = 3 + 3 + 3 + 2: the remainder goes to the first ranks, one item each, so rank 3 starts at 9 and has two.",
+        why=(
+            "11 = 3 + 3 + 3 + 2: the remainder goes to the first ranks, one item each, so rank 3 "
+            "starts at 9 and has two."
+        ),
     ),
 )
 NUDGES = {

@@ -14,7 +14,7 @@ from rankzero.observe.observation import Observation
 
 LESSON = "04_collectives"
 
-# -- fit_alpha_beta -------------------------------------------------------------------------------------------
+# -- fit_alpha_beta ---------------------------------------------------------------------------------------
 
 CLEAN = "a clean ping-pong"
 OUTLIER = "one measurement is far off"
@@ -59,7 +59,7 @@ def fit_cases(rng: random.Random) -> list[Case]:
 
 
 def _fit(case: Case, seen: Observation) -> str | None:
-    for got, (alpha, beta) in zip(seen.results[0], case.expected):
+    for got, (alpha, beta) in zip(seen.results[0], case.expected, strict=True):
         if not isinstance(got, list) or len(got) != 2 or any(type(part) is not float for part in got):
             shown = f"{len(got)} values" if isinstance(got, list) and len(got) != 2 else compare.describe(got)
             if isinstance(got, list) and len(got) == 2:
@@ -72,8 +72,10 @@ def _fit(case: Case, seen: Observation) -> str | None:
             return "Alpha and beta are the wrong way round: return `(alpha, beta)`."
         for name, unit, right in (("beta", "bytes per second", beta), ("alpha", "seconds", alpha)):
             if not _near(mine[name], right):
-                shown = "" if case.hidden else f" {mine[name]:.3g} where {right:.3g} {unit} was expected."
-                return f"{name.capitalize()} is off:{shown or ' it is not within 10 %.'} {_fit_cause(name, mine[name], right, case)}".strip()
+                shown = (
+                    "not within 10 %" if case.hidden else f"{mine[name]:.3g}; {right:.3g} {unit} was expected"
+                )
+                return f"{name.capitalize()} is {shown}. {_fit_cause(name, mine[name], right, case)}"
     return None
 
 
@@ -102,7 +104,10 @@ def _fit_cause(name: str, got: float, right: float, case: Case) -> str:
         if _near(got, right * factor):
             return cause
     if OUTLIER in case.judgements:
-        return "One measurement is far off the line and pulls the fit: use medians, or leave out what does not fit."
+        return (
+            "One measurement is far off the line and pulls the fit: use medians, or leave out what "
+            "does not fit."
+        )
     if got < 0:
         return "It is negative: does an outlier turn the line, or are sizes and seconds swapped?"
     return "Fit seconds = alpha + bytes / beta; the sizes may come in any order."
@@ -119,7 +124,7 @@ FIT_ALPHA_BETA = Exercise(
     process_group=False,
 )
 
-# -- ring_seconds and bus_bandwidth: formulas -------------------------------------------------------------------
+# -- ring_seconds and bus_bandwidth: formulas -------------------------------------------------------------
 
 LATENCY = "latency: a step costs alpha"
 BANDWIDTH = "bandwidth: each rank sends 2(n−1)/n of the bytes"
@@ -139,7 +144,7 @@ def formula_case(name: str, calls: list[tuple], *judgements: str, hidden: bool =
 
 def _formula(case: Case, seen: Observation, truth, signature: str, slips) -> str | None:
     """Compare with ``truth``; ``slips`` are pairs of a usual wrong formula and what to say about it."""
-    for arguments, got in zip(case.inputs[0]["calls"], seen.results[0]):
+    for arguments, got in zip(case.inputs[0]["calls"], seen.results[0], strict=True):
         right = truth(*arguments)
         if type(got) is not float:
             return f"It returned {compare.describe(got)}; a number was expected."

@@ -14,7 +14,6 @@ from autograder.exercises.by_hand import (
     calls_of,
     collective_case,
     drive_broadcast,
-    foreign_buffer,
     hints,
     only_returned,
 )
@@ -86,8 +85,8 @@ def _everyone(case: Case, seen: Observation) -> str | None:
         if problem := only_returned(seen, call, want, local, [0.0] * case.ranks):
             return problem
         got = [result[call]["tensor"] for result in seen.results]
-        if problem := compare.explain(want, got, local, what="holds", **hints(case)):
-            return f"{problem}{foreign_buffer(case, seen)} (src is {src}.)"
+        if problem := compare.explain(want, got, local, what="holds", **hints(case, seen)):
+            return f"{problem} (src is {src}.)"
     return None
 
 
@@ -110,7 +109,10 @@ def _once(case: Case, seen: Observation) -> str | None:
         for message in (message for mine in sends for message in mine):
             received[message.peer] += 1
             if message.peer == src:
-                return f"Rank {message.rank} sent to rank {src}{line_of(message)}, which is src and has the data from the start."
+                return (
+                    f"Rank {message.rank} sent to rank {src}{line_of(message)}, which is src and has "
+                    "the data from the start."
+                )
         for rank, times in enumerate(received):
             if times > 1:
                 return f"Rank {rank} received {times} messages; one with the whole tensor is enough."
@@ -126,7 +128,8 @@ def _rounds(case: Case, seen: Observation) -> str | None:
         if needed > enough:
             busiest = max(range(case.ranks), key=lambda rank: len(sends[rank]))
             cause = (
-                f"Rank {busiest} sends {len(sends[busiest])} times, one after the other: let those who have the data help."
+                f"Rank {busiest} sends {len(sends[busiest])} times, one after the other: let those "
+                "who have the data help."
                 if len(sends[busiest]) > enough
                 else "In each round every rank that has the data sends it to one that has not."
             )
@@ -135,7 +138,7 @@ def _rounds(case: Case, seen: Observation) -> str | None:
 
 
 def _count_rounds(src: int, sends: list[list[Message]]) -> int:
-    """The last round. A message's is one after its sender got the data and after the sender's previous send."""
+    """The last round. A message's is one after its sender got the data and after that one's last send."""
     got, rounds, frontier = {src: 0}, 0, [src]
     while frontier:
         rank = frontier.pop(0)

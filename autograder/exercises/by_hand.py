@@ -87,7 +87,7 @@ def collective_case(
     waits = {"": [0] * n, "last": list(range(n)), "first": list(reversed(range(n)))}[late]
     inputs = [
         {"tensors": list(mine), "src": src, "layout": layout, "sleep_seconds": 0.025 * wait}
-        for mine, wait in zip(tensors, waits)
+        for mine, wait in zip(tensors, waits, strict=True)
     ]
     return Case(name, inputs, judgements, hidden=hidden, deadline_seconds=deadline_seconds)
 
@@ -124,12 +124,13 @@ def calls_of(case: Case):
         yield call, [made(inputs["tensors"][call]) for inputs in case.inputs]
 
 
-def hints(case: Case) -> dict[str, bool]:
-    """What :func:`compare.explain` needs to know about a case."""
+def hints(case: Case, seen: Observation) -> dict[str, Any]:
+    """What :func:`compare.explain` needs to know about a case and its messages."""
     return {
         "hidden": case.hidden,
         "digits": "10**r" in case.name,
         "staggered": any(inputs["sleep_seconds"] for inputs in case.inputs),
+        "known_cause": slips(case, seen),
     }
 
 
@@ -162,17 +163,21 @@ def only_returned(
     if not lost:
         return None
     return (
-        f"Rank {lost[0]} returned the right tensor, but the tensor that was handed in is unchanged. The result belongs "
+        f"Rank {lost[0]} returned the right tensor, but the tensor that was handed in is unchanged. "
+        "The result belongs "
         "into it: end with `tensor.copy_(result)` (`tensor = result` only renames)."
     )
 
 
-def foreign_buffer(case: Case, seen: Observation) -> str:
-    """A further sentence if something was received into a buffer of another dtype than the tensor's."""
+def slips(case: Case, seen: Observation) -> str:
+    """What the messages of a wrong result tell for certain: a recv not waited for, or into another dtype."""
     dtype = compare.dtype_name(made(case.inputs[0]["tensors"][0]))
     for message in seen.messages:
+        if message.kind == "recv" and message.done_seconds is None:
+            return f"Rank {message.rank} never waited for its recv{line_of(message)}: call `wait()` on what it returned."
         if message.kind == "recv" and message.dtype != dtype:
-            return f" Rank {message.rank} receives into a {message.dtype} buffer{line_of(message)}, but the tensor is {dtype}."
+            buffer = f"a {message.dtype} buffer{line_of(message)}"
+            return f"Rank {message.rank} receives into {buffer}, but the tensor is {dtype}."
     return ""
 
 

@@ -26,7 +26,7 @@ def pause(inputs: dict[str, Any]) -> None:
 
 
 def bring_home(value: Any) -> Any:
-    """A tensor as a copy of what it holds now, so that what happens to it later cannot show; else the value."""
+    """A tensor as a copy of what it holds now: what happens to it later cannot show. Else the value."""
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 
@@ -69,7 +69,8 @@ def library_call(seen: Observation, name: str) -> str | None:
     for message in seen.messages:
         if message.kind not in BY_HAND:
             return (
-                f"`{name}` called the library's {message.kind}{line_of(message)}. Here it is to be built from "
+                f"`{name}` called the library's {message.kind}{line_of(message)}. Here it is to be "
+                "built from "
                 "`send` and `recv` (`isend`, `irecv`, `batch_isend_irecv`)."
             )
     return None
@@ -81,7 +82,8 @@ def not_neighbours(seen: Observation) -> str | None:
         left, right = (message.rank - 1) % seen.ranks, (message.rank + 1) % seen.ranks
         if message.kind == "send" and message.peer not in (left, right):
             return (
-                f"Rank {message.rank} sent to rank {message.peer}{line_of(message)}; in a ring of {seen.ranks} it "
+                f"Rank {message.rank} sent to rank {message.peer}{line_of(message)}; in a ring of "
+                f"{seen.ranks} it "
                 f"sends only to its neighbours, ranks {left} and {right}."
             )
     return None
@@ -99,7 +101,10 @@ def too_many_bytes(seen: Observation, most: int, formula: str, least_in_all: int
             )
             return f"Rank {rank} sent {numbers} ({formula}). {_waste(sent / most, seen.ranks)}"
     if sum(seen.sent_bytes(rank) for rank in range(seen.ranks)) < least_in_all:
-        return "Fewer bytes were seen to be sent than the task needs. In a narrower dtype, or around `torch.distributed`?"
+        return (
+            "Fewer bytes were seen to be sent than the task needs. In a narrower dtype, or around "
+            "`torch.distributed`?"
+        )
     return None
 
 

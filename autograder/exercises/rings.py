@@ -19,7 +19,6 @@ from autograder.exercises.by_hand import (
     drive_reduce_scatter,
     drive_ring,
     exact_sum,
-    foreign_buffer,
     hints,
     input_changed,
     only_returned,
@@ -29,7 +28,7 @@ from rankzero.observe.observation import Observation
 
 LESSON = "04_collectives"
 
-# -- all_gather_ring ------------------------------------------------------------------------------------------
+# -- all_gather_ring --------------------------------------------------------------------------------------
 
 STACKED = "all tensors, stacked by rank"
 GATHER_BYTES = "(n−1) · size bytes sent per rank"
@@ -74,9 +73,9 @@ def _stacked(case: Case, seen: Observation) -> str | None:
             got,
             blocks=case.ranks,
             shape_cause="The tensors are stacked along a new first dim, one for each rank (`torch.stack`).",
-            **hints(case),
+            **hints(case, seen),
         ):
-            return problem + foreign_buffer(case, seen)
+            return problem
     return input_changed(case, seen, "all_gather")
 
 
@@ -104,7 +103,7 @@ ALL_GATHER = Exercise(
     drive=drive_all_gather,
 )
 
-# -- reduce_scatter_ring --------------------------------------------------------------------------------------
+# -- reduce_scatter_ring ----------------------------------------------------------------------------------
 
 PIECE = "each rank gets its piece of the sum, the input stays"
 UNEVEN = "lengths that do not divide"
@@ -156,20 +155,21 @@ def _piece(case: Case, seen: Observation) -> str | None:
         if problem := compare.explain(
             [total[mine] for mine in cut],
             got,
-            [mine.reshape(-1)[part] for mine, part in zip(local, cut)],
+            [mine.reshape(-1)[part] for mine, part in zip(local, cut, strict=True)],
             slack=[slack[mine] for mine in cut],
             reduction="sum",
             shape_cause=(
-                "Rank r returns, flat, the piece `my_share(numel, r, n)`: sizes differ by at most one, larger first, "
+                "Rank r returns, flat, the piece `my_share(numel, r, n)`: sizes differ by at most "
+                "one, larger first, "
                 "no padding (`torch.tensor_split` cuts so; `torch.chunk` does not)."
             ),
             unchanged_cause=(
                 "That is the rank's own value, nothing was added to it. Is another piece the finished one? "
                 "After the usual ring rank r holds piece r+1."
             ),
-            **hints(case),
+            **hints(case, seen),
         ):
-            return problem + foreign_buffer(case, seen)
+            return problem
     return input_changed(case, seen, "reduce_scatter")
 
 
@@ -201,7 +201,7 @@ REDUCE_SCATTER = Exercise(
     drive=drive_reduce_scatter,
 )
 
-# -- ring_all_reduce ------------------------------------------------------------------------------------------
+# -- ring_all_reduce --------------------------------------------------------------------------------------
 
 RIGHT_SUM = "every rank holds the sum"
 ANY_TENSOR = "any size, dtype and layout"
@@ -271,10 +271,10 @@ def _sum_in_place(case: Case, seen: Observation) -> str | None:
             return problem
         got = [result[call]["tensor"] for result in seen.results]
         problem = compare.explain(
-            want, got, local, what="holds", slack=slack, reduction="sum", same=True, **hints(case)
+            want, got, local, what="holds", slack=slack, reduction="sum", same=True, **hints(case, seen)
         )
         if problem:
-            return problem + _layout_cause(case, got, local) + foreign_buffer(case, seen)
+            return problem + _layout_cause(case, got, local)
     return None
 
 

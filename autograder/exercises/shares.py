@@ -59,12 +59,14 @@ def share_cases(rng: random.Random) -> list[Case]:
 
 def _divisions(case: Case, seen: Observation):
     """Per division: its name, n_items, and the shares as ranges; or a sentence about their type."""
-    for (n_items, world), shares in zip(case.inputs[0]["divisions"], seen.results[0]):
+    for (n_items, world), shares in zip(case.inputs[0]["divisions"], seen.results[0], strict=True):
         title = "A share" if case.hidden else f"{n_items} items over {world} ranks: the share"
         for rank, got in enumerate(shares):
             if not isinstance(got, range):
                 who = "" if case.hidden else f" of rank {rank}"
-                yield f"{title}{who} is {compare.describe(got)}; a `range` was expected, such as `range(3, 6)`."
+                yield (
+                    f"{title}{who} is {compare.describe(got)}; a `range` was expected, such as `range(3, 6)`."
+                )
                 return
         yield title, n_items, shares
 
@@ -108,7 +110,10 @@ def _balanced(case: Case, seen: Observation) -> str | None:
         if max(sizes) - min(sizes) > 1:
             return f"{title}s differ by more than one item{shown}. Give the remainder out one item at a time."
         if sizes != sorted(sizes, reverse=True):
-            return f"{title}s are well balanced, but a smaller one comes before a larger{shown}. The first ranks take one more."
+            return (
+                f"{title}s are well balanced, but a smaller one comes before a larger{shown}. The "
+                "first ranks take one more."
+            )
     return None
 
 

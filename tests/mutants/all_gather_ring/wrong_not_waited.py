@@ -1,6 +1,6 @@
 """irecv without wait: blocks are read before they are there.
 
-says: expected
+says: never waited
 """
 
 import torch.distributed as dist

@@ -1,6 +1,6 @@
 """irecv without wait: the tensor is read before the data is there.
 
-says: had before | wait
+says: never waited
 """
 
 import torch.distributed as dist

@@ -1,6 +1,6 @@
 """The line through the first and the last point, as if sorted and clean.
 
-says: off
+says: Beta is
 """
 
 

@@ -1,6 +1,6 @@
 """Alpha is the smallest time, beta the largest size over its time.
 
-says: off
+says: Beta is
 """
 
 

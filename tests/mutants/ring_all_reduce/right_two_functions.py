@@ -32,6 +32,6 @@ def ring_all_reduce(tensor):
     flat = tensor.reshape(-1)
     size = flat.numel() // n
     cuts = [min(flat.numel(), r * size + min(r, flat.numel() % n)) for r in range(n + 1)]
-    pieces = [flat[a:b].contiguous() for a, b in zip(cuts, cuts[1:])]
+    pieces = [flat[cuts[r] : cuts[r + 1]].contiguous() for r in range(n)]
     mine = reduce_scatter(pieces, rank, n)
     tensor.copy_(all_gather(mine, pieces, rank, n).reshape(tensor.shape))

@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 
 def ring_all_reduce(tensor):
-    rank, n = dist.get_rank(), dist.get_world_size()
+    n = dist.get_world_size()
     size = -(-tensor.numel() // n)
     padded = tensor.new_zeros(n * size)
     padded[: tensor.numel()] = tensor.reshape(-1)

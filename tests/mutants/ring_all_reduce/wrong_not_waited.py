@@ -1,6 +1,6 @@
 """irecv is never waited for.
 
-says: expected
+says: never waited
 """
 
 import torch

@@ -24,4 +24,3 @@ def ring_all_reduce(tensor):
         dist.recv(incoming, left)
         sending.wait()
         pieces[(rank - step) % n].copy_(incoming)
-    return None
