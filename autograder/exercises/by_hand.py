@@ -137,7 +137,8 @@ def hints(case: Case, seen: Observation) -> dict[str, Any]:
 def input_changed(case: Case, seen: Observation, name: str) -> str | None:
     for call, local in calls_of(case):
         for rank, mine in enumerate(local):
-            if not torch.equal(seen.results[rank][call]["tensor"], mine):
+            held = seen.results[rank][call]["tensor"]
+            if compare.misfit(held, mine, "") or not torch.equal(held, mine):
                 return (
                     f"On rank {rank} the input is changed after `{name}`: it has to stay as it was. "
                     "Work on a copy (`tensor.clone()`)."
@@ -156,7 +157,7 @@ def only_returned(
     lost = [
         rank
         for rank in changed
-        if torch.equal(by_rank[rank]["tensor"], local[rank])
+        if compare.close(by_rank[rank]["tensor"], local[rank])
         and isinstance(by_rank[rank]["returned"], Tensor)
         and compare.close(by_rank[rank]["returned"], want[rank], slack[rank])
     ]

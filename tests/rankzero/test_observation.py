@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 import rankzero
-from rankzero.observe.recorder import algorithm_bytes
+from rankzero.observe.operators import algorithm_bytes
 
 
 def kinds(seen, rank=0):
