@@ -25,7 +25,7 @@ def close(got: Tensor, want: Tensor, slack: Tensor | float = 0.0) -> bool:
 
 def agrees(got: Tensor, want: Tensor, slack: Tensor | float) -> Tensor:
     """Where two tensors of one shape agree within ``slack``."""
-    if not (got.is_floating_point() or want.is_floating_point() or isinstance(slack, Tensor) and slack.any()):
+    if not (got.is_floating_point() or want.is_floating_point() or (isinstance(slack, Tensor) and slack.any())):
         return got == want
     return (got.double() - want.double()).abs() <= slack
 
@@ -107,15 +107,10 @@ def _coarse(case: Wrong) -> str | None:
         return None
     coarseness = torch.finfo(narrower).eps / torch.finfo(dtype).eps
     for place, have in enumerate(case.got):
-        slack = (
-            case.slack[place] if isinstance(case.slack[place], Tensor) else torch.tensor(case.slack[place])
-        )
+        slack = case.slack[place] if isinstance(case.slack[place], Tensor) else torch.tensor(case.slack[place])
         if not slack.any() or not close(have, case.want[place], slack * coarseness):
             return None
-    return (
-        "That is right but for rounding, as if it went through "
-        f"{str(narrower).removeprefix('torch.')} on the way."
-    )
+    return f"That is right but for rounding, as if it went through {str(narrower).removeprefix('torch.')} on the way."
 
 
 def _local(case: Wrong) -> str | None:
@@ -124,11 +119,7 @@ def _local(case: Wrong) -> str | None:
     if all(close(case.got[place], case.local[place]) for place in case.wrong):
         if case.unchanged_cause:
             return case.unchanged_cause
-        stale = (
-            " Only when the ranks arrive at different times? Then a `wait()` is missing."
-            if case.staggered
-            else ""
-        )
+        stale = " Only when the ranks arrive at different times? Then a `wait()` is missing." if case.staggered else ""
         if case.reduction is None:
             return f"That is what the rank had before: nothing reached it.{stale}"
         return f"That is the rank's own value: nothing was exchanged, or the result was thrown away.{stale}"
@@ -141,10 +132,7 @@ def _broadcast_instead(case: Wrong) -> str | None:
     for other, theirs in enumerate(case.local):
         if all(close(have, theirs) for have in case.got):
             number = case.numbers[other]
-            return (
-                f"That is what rank {number} put in, on every rank: it was broadcast where a "
-                "reduction was needed."
-            )
+            return f"That is what rank {number} put in, on every rank: it was broadcast where a reduction was needed."
     return None
 
 
@@ -196,10 +184,7 @@ def _tail(case: Wrong) -> str | None:
         agreement = case.agreement(place)
         if len(agreement) != length or not all(agreement[:-rest]) or any(agreement[-rest:]):
             return None
-    return (
-        "All is right but the tail: the length does not divide by the number of ranks, and the rest "
-        "was dropped."
-    )
+    return "All is right but the tail: the length does not divide by the number of ranks, and the rest was dropped."
 
 
 def _one_chunk(case: Wrong) -> str | None:
@@ -274,17 +259,13 @@ def _block_order(case: Wrong) -> str | None:
     want, have = (tensor.reshape(case.blocks, -1) for tensor in (case.want[place], case.got[place]))
     if not want.numel():
         return None
-    owners = [
-        next((k for k in range(case.blocks) if close(have[j], want[k])), None) for j in range(case.blocks)
-    ]
+    owners = [next((k for k in range(case.blocks) if close(have[j], want[k])), None) for j in range(case.blocks)]
     others_right = all(owner == j for j, owner in enumerate(owners) if owner is not None)
     if owners.count(None) == 1 and others_right:
         return f"Only the block of rank {owners.index(None)} is missing there."
     if None in owners and others_right:
         missing = [block for block, owner in enumerate(owners) if owner is None]
-        return (
-            f"The blocks of {join_ranks(missing)} are missing there: too few steps, or a `wait()` forgotten?"
-        )
+        return f"The blocks of {join_ranks(missing)} are missing there: too few steps, or a `wait()` forgotten?"
     if None in owners:
         return None
     if len(set(owners)) == 1:
@@ -294,19 +275,12 @@ def _block_order(case: Wrong) -> str | None:
             "or a buffer that was filled again before it was copied?"
         )
     if sorted(owners) == list(range(case.blocks)):
-        return (
-            f"The blocks there come from ranks {owners}: place them by the rank they come from, not "
-            "by arrival."
-        )
+        return f"The blocks there come from ranks {owners}: place them by the rank they come from, not by arrival."
     return None
 
 
 def _ranks_differ(case: Wrong) -> str | None:
-    if (
-        case.reduction is None
-        or len(case.got) < 2
-        or any(not torch.equal(case.want[0], want) for want in case.want)
-    ):
+    if case.reduction is None or len(case.got) < 2 or any(not torch.equal(case.want[0], want) for want in case.want):
         return None
     if any(not torch.equal(case.got[0], have) for have in case.got):
         return (

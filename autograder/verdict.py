@@ -133,7 +133,11 @@ def _badge(passed: bool | None) -> str:
 
 
 def _case_row(case: CaseResult) -> str:
-    message = f"<pre style='margin:2px 0 6px;white-space:pre-wrap;text-align:left'>{escape(case.message)}</pre>" if case.message else ""
+    message = (
+        f"<pre style='margin:2px 0 6px;white-space:pre-wrap;text-align:left'>{escape(case.message)}</pre>"
+        if case.message
+        else ""
+    )
     return (
         f"<tr><td style='vertical-align:top'>{_badge(case.passed)}</td>"
         f"<td style='text-align:left'>{escape(case.name)}{message}</td></tr>"

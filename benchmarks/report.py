@@ -15,13 +15,17 @@ def median(values: Sequence[float]) -> float:
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """An aligned text table."""
     widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in [head, *rows])
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in [head, *rows]
+    )
 
 
 def bar(name: str, figure: float, limit: float, at_least: bool) -> bool:
     """Print one bar: figure, bar, met or missed. Return whether it was met; not a number is missed."""
     met = figure >= limit if at_least else figure <= limit
-    print(f"bar: {name}: {figure:.3g} (bar: {'at least' if at_least else 'at most'} {limit:g}) {'met' if met else 'MISSED'}")
+    print(
+        f"bar: {name}: {figure:.3g} (bar: {'at least' if at_least else 'at most'} {limit:g}) {'met' if met else 'MISSED'}"
+    )
     return met
 
 

@@ -21,7 +21,7 @@ _EXPORTS = {
     "HangError": "rankzero.ranks.errors",
     "Observation": "rankzero.observe.observation",
     "Message": "rankzero.observe.observation",
-    "doctor": "rankzero.doctor",
+    "doctor": "rankzero.machine",
     "load_ipython_extension": "rankzero.ranks.magic",
 }
 

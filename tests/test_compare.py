@@ -128,9 +128,7 @@ def test_blocks_are_told_by_where_they_come_from(got, says) -> None:
 def test_a_piece_of_the_next_rank_is_recognised() -> None:
     pieces = list(TOTAL.tensor_split(RANKS))
     turned = pieces[1:] + pieces[:1]
-    told = compare.explain(
-        pieces[1:], turned[1:], ranks=3, reduction="sum", slack=[1e-5] * 3, shape_cause="my_share"
-    )
+    told = compare.explain(pieces[1:], turned[1:], ranks=3, reduction="sum", slack=[1e-5] * 3, shape_cause="my_share")
     assert "my_share" in told or "should have" in told
 
 

@@ -24,10 +24,7 @@ LEAST = {
 
 def answers(kind: str) -> list:
     """The answers of a kind, sorted so that those of an exercise run together."""
-    return [
-        pytest.param(path, id=f"{path.parent.name}-{path.stem}")
-        for path in sorted(MUTANTS.glob(f"*/{kind}_*.py"))
-    ]
+    return [pytest.param(path, id=f"{path.parent.name}-{path.stem}") for path in sorted(MUTANTS.glob(f"*/{kind}_*.py"))]
 
 
 def phrases(path: Path) -> list[str]:
@@ -39,9 +36,7 @@ def phrases(path: Path) -> list[str]:
 
 def judged(path: Path):
     exercise = find(path.parent.name)
-    return judge(
-        exercise, Answer.of_source(path.read_text(encoding="utf-8"), str(path)), hidden=True, seed=SEED
-    )
+    return judge(exercise, Answer.of_source(path.read_text(encoding="utf-8"), str(path)), hidden=True, seed=SEED)
 
 
 @pytest.mark.parametrize("path", answers("wrong"))

@@ -42,9 +42,7 @@ def drive_sum(answers: SimpleNamespace, inputs: dict[str, Any]) -> Any:
 
 
 def sum_cases(rng: random.Random) -> list[Case]:
-    def case(
-        name: str, by_rank: list[list[float]], *judgements: str, late: bool = False, hidden: bool = False
-    ) -> Case:
+    def case(name: str, by_rank: list[list[float]], *judgements: str, late: bool = False, hidden: bool = False) -> Case:
         n = len(by_rank)
         inputs = [
             {"values": values, "sleep_seconds": 0.03 * (n - 1 - rank) if late else 0.0}
@@ -122,9 +120,7 @@ def _one_collective(case: Case, seen: Observation) -> str | None:
         messages = seen.of_rank(rank)
         for message in messages:
             if message.kind in ("send", "recv"):
-                return (
-                    f"Rank {rank} used {message.kind}. One collective does it all, and every rank calls it."
-                )
+                return f"Rank {rank} used {message.kind}. One collective does it all, and every rank calls it."
         if case.ranks == 1 and not messages:
             continue
         if len(messages) != calls:
@@ -170,9 +166,7 @@ def drive_report(answers: SimpleNamespace, inputs: dict[str, Any]) -> Any:
 def report_cases(rng: random.Random) -> list[Case]:
     generator = torch_generator(rng)
 
-    def case(
-        name: str, n: int, shape: tuple[int, ...], dtype=torch.float32, late=False, calls=1, hidden=False
-    ) -> Case:
+    def case(name: str, n: int, shape: tuple[int, ...], dtype=torch.float32, late=False, calls=1, hidden=False) -> Case:
         inputs = []
         for rank in range(n):
             values = [(torch.randn(shape, generator=generator) * 3 + rank).to(dtype) for _ in range(calls)]
@@ -290,9 +284,7 @@ QUESTIONS = (
     ),
     Question(
         key="q3",
-        text=(
-            "With `my_share` as in this lesson, 11 items are cut over 4 ranks. Which items does rank 3 hold?"
-        ),
+        text=("With `my_share` as in this lesson, 11 items are cut over 4 ranks. Which items does rank 3 hold?"),
         options={
             "a": "`range(6, 9)`",
             "b": "`range(9, 12)`",

@@ -34,10 +34,7 @@ QUESTIONS = (
     ),
     Question(
         key="q2",
-        text=(
-            "A step all-reduces 500 tensors of 4 KB each over 64 ranks, one by one. What makes that "
-            "much faster?"
-        ),
+        text=("A step all-reduces 500 tensors of 4 KB each over 64 ranks, one by one. What makes that much faster?"),
         options={
             "a": "Putting the tensors into one large one and reducing that: far fewer steps.",
             "b": "A link of twice the bandwidth.",
@@ -71,9 +68,7 @@ QUESTIONS = (
     ),
 )
 NUDGES = {
-    "q1": (
-        "count the steps of both loops and the bytes of one piece; which bytes does the bus bandwidth count?"
-    ),
+    "q1": ("count the steps of both loops and the bytes of one piece; which bytes does the bus bandwidth count?"),
     "q2": "compare alpha with the time that one piece of 4 KB / 64 takes on the wire.",
     "q3": "ask what a send waits for, and where the rank beside it stands at that moment.",
 }

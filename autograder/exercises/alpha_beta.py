@@ -64,17 +64,13 @@ def _fit(case: Case, seen: Observation) -> str | None:
             shown = f"{len(got)} values" if isinstance(got, list) and len(got) != 2 else compare.describe(got)
             if isinstance(got, list) and len(got) == 2:
                 shown = " and ".join(compare.describe(part) for part in got)
-            return (
-                f"It returned {shown}; two floats were expected: alpha in seconds, beta in bytes per second."
-            )
+            return f"It returned {shown}; two floats were expected: alpha in seconds, beta in bytes per second."
         mine = {"alpha": got[0], "beta": got[1]}
         if _near(got[0], beta) and _near(got[1], alpha):
             return "Alpha and beta are the wrong way round: return `(alpha, beta)`."
         for name, unit, right in (("beta", "bytes per second", beta), ("alpha", "seconds", alpha)):
             if not _near(mine[name], right):
-                shown = (
-                    "not within 10 %" if case.hidden else f"{mine[name]:.3g}; {right:.3g} {unit} was expected"
-                )
+                shown = "not within 10 %" if case.hidden else f"{mine[name]:.3g}; {right:.3g} {unit} was expected"
                 return f"{name.capitalize()} is {shown}. {_fit_cause(name, mine[name], right, case)}"
     return None
 
@@ -104,10 +100,7 @@ def _fit_cause(name: str, got: float, right: float, case: Case) -> str:
         if _near(got, right * factor):
             return cause
     if OUTLIER in case.judgements:
-        return (
-            "One measurement is far off the line and pulls the fit: use medians, or leave out what "
-            "does not fit."
-        )
+        return "One measurement is far off the line and pulls the fit: use medians, or leave out what does not fit."
     if got < 0:
         return "It is negative: does an outlier turn the line, or are sizes and seconds swapped?"
     return "Fit seconds = alpha + bytes / beta; the sizes may come in any order."
@@ -241,9 +234,7 @@ FACTOR = "the factor 2(n−1)/n"
 
 def bus_bandwidth_cases(rng: random.Random) -> list[Case]:
     def calls(count: int, ranks: tuple[int, ...]) -> list[tuple]:
-        return [
-            (rng.randint(10**3, 10**10), 10 ** rng.uniform(-5, 1), rng.choice(ranks)) for _ in range(count)
-        ]
+        return [(rng.randint(10**3, 10**10), 10 ** rng.uniform(-5, 1), rng.choice(ranks)) for _ in range(count)]
 
     return [
         formula_case("2 ranks: as much as goes over the bus", [(10**9, 0.1, 2), (4096, 2e-5, 2)], PER_SECOND),

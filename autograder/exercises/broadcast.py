@@ -33,15 +33,9 @@ def broadcast_cases(rng: random.Random) -> list[Case]:
     return [
         collective_case("4 ranks, src left out", draw.tensors(4, 6), judged),
         collective_case("4 ranks, from the last", draw.tensors(4, 5), judged, src=3),
-        collective_case(
-            "3 ranks, from rank 1, 2 × 3 int64", draw.tensors(3, 2, 3, dtype=torch.int64), judged, src=1
-        ),
-        collective_case(
-            "4 ranks, src late, called twice", draw.tensors(4, 9, calls=2), judged, src=0, late="first"
-        ),
-        collective_case(
-            "2 ranks, float64, from rank 1", draw.tensors(2, 1, dtype=torch.float64), judged, src=1
-        ),
+        collective_case("3 ranks, from rank 1, 2 × 3 int64", draw.tensors(3, 2, 3, dtype=torch.int64), judged, src=1),
+        collective_case("4 ranks, src late, called twice", draw.tensors(4, 9, calls=2), judged, src=0, late="first"),
+        collective_case("2 ranks, float64, from rank 1", draw.tensors(2, 1, dtype=torch.float64), judged, src=1),
         collective_case("1 rank", draw.tensors(1, 3), judged, src=0),
         collective_case("5 ranks, from the last", draw.tensors(5, 4), judged, src=4, hidden=True),
         collective_case(
@@ -93,12 +87,9 @@ def _everyone(case: Case, seen: Observation) -> str | None:
 def _sends(case: Case, seen: Observation) -> list[list[list[Message]]]:
     """Per call of the case, the sends of each rank in its order."""
     calls = len(case.inputs[0]["tensors"])
-    by_rank = [
-        [message for message in seen.of_rank(rank) if message.kind == "send"] for rank in range(case.ranks)
-    ]
+    by_rank = [[message for message in seen.of_rank(rank) if message.kind == "send"] for rank in range(case.ranks)]
     return [
-        [mine[len(mine) * call // calls : len(mine) * (call + 1) // calls] for mine in by_rank]
-        for call in range(calls)
+        [mine[len(mine) * call // calls : len(mine) * (call + 1) // calls] for mine in by_rank] for call in range(calls)
     ]
 
 

@@ -44,9 +44,7 @@ def drive_collective(call, inputs: dict[str, Any]) -> list[dict[str, Any]]:
         tensor = laid_out(made(recipe), inputs["layout"])
         pause(inputs)
         returned = call(tensor)
-        seen.append(
-            {"returned": None if returned is tensor else bring_home(returned), "tensor": tensor.clone()}
-        )
+        seen.append({"returned": bring_home(returned), "tensor": tensor.clone()})
     return seen
 
 
@@ -104,9 +102,7 @@ class Drawer:
         self.rng = rng
         self.generator = torch_generator(rng)
 
-    def tensors(
-        self, n: int, *shape: int, dtype: torch.dtype = torch.float32, calls: int = 1
-    ) -> list[list[Tensor]]:
+    def tensors(self, n: int, *shape: int, dtype: torch.dtype = torch.float32, calls: int = 1) -> list[list[Tensor]]:
         return [[self.one(rank, shape, dtype) for _ in range(calls)] for rank in range(n)]
 
     def one(self, rank: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -146,14 +142,10 @@ def input_changed(case: Case, seen: Observation, name: str) -> str | None:
     return None
 
 
-def only_returned(
-    seen: Observation, call: int, want: list[Tensor], local: list[Tensor], slack: list
-) -> str | None:
+def only_returned(seen: Observation, call: int, want: list[Tensor], local: list[Tensor], slack: list) -> str | None:
     """A sentence if the right tensors were returned while the given ones were left as they were."""
     by_rank = [result[call] for result in seen.results]
-    changed = [
-        place for place, mine in enumerate(local) if not compare.close(want[place], mine, slack[place])
-    ]
+    changed = [place for place, mine in enumerate(local) if not compare.close(want[place], mine, slack[place])]
     lost = [
         rank
         for rank in changed
@@ -175,7 +167,9 @@ def slips(case: Case, seen: Observation) -> str:
     dtype = compare.dtype_name(made(case.inputs[0]["tensors"][0]))
     for message in seen.messages:
         if message.kind == "recv" and message.done_seconds is None:
-            return f"Rank {message.rank} never waited for its recv{line_of(message)}: call `wait()` on what it returned."
+            return (
+                f"Rank {message.rank} never waited for its recv{line_of(message)}: call `wait()` on what it returned."
+            )
         if message.kind == "recv" and message.dtype != dtype:
             buffer = f"a {message.dtype} buffer{line_of(message)}"
             return f"Rank {message.rank} receives into {buffer}, but the tensor is {dtype}."

@@ -96,14 +96,11 @@ def too_many_bytes(seen: Observation, most: int, formula: str, least_in_all: int
         if sent > most:
             if not most:
                 return f"Rank {rank} sent bytes where there was nothing to send."
-            numbers = (
-                f"{sent / most:.3g} times what is needed" if hidden else f"{sent} bytes, {most} are enough"
-            )
+            numbers = f"{sent / most:.3g} times what is needed" if hidden else f"{sent} bytes, {most} are enough"
             return f"Rank {rank} sent {numbers} ({formula}). {_waste(sent / most, seen.ranks)}"
     if sum(seen.sent_bytes(rank) for rank in range(seen.ranks)) < least_in_all:
         return (
-            "Fewer bytes were seen to be sent than the task needs. In a narrower dtype, or around "
-            "`torch.distributed`?"
+            "Fewer bytes were seen to be sent than the task needs. In a narrower dtype, or around `torch.distributed`?"
         )
     return None
 
@@ -138,18 +135,14 @@ def quiz_cases(questions: Sequence[Question]) -> Callable[[random.Random], list[
     return cases
 
 
-def quiz_judgements(
-    quiz_id: str, questions: Sequence[Question], nudges: dict[str, str]
-) -> tuple[Judgement, ...]:
+def quiz_judgements(quiz_id: str, questions: Sequence[Question], nudges: dict[str, str]) -> tuple[Judgement, ...]:
     """One point per question; ``nudges`` says where to think on after a wrong letter."""
 
     def judgement(question: Question) -> Judgement:
         def verdict(case: Case, seen: Observation) -> str | None:
             given = seen.results[0]
             if not isinstance(given, dict):
-                return (
-                    f'`answers` is {_article(given)}; a dict was expected, such as {{"{question.key}": "a"}}.'
-                )
+                return f'`answers` is {_article(given)}; a dict was expected, such as {{"{question.key}": "a"}}.'
             letter = given.get(question.key, "").strip().lower()
             if letter not in question.options:
                 shown = f"{letter!r} is none of its letters" if letter else "it has no answer yet"

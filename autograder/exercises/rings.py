@@ -56,9 +56,7 @@ def all_gather_cases(rng: random.Random) -> list[Case]:
             "4 ranks, bfloat16, one element", draw.tensors(4, 1, dtype=torch.bfloat16), judged, hidden=True
         ),
         collective_case("3 ranks, a single number each", draw.tensors(3), judged, hidden=True),
-        collective_case(
-            "3 ranks, some late, three dims", draw.tensors(3, 2, 1, 3), judged, late="last", hidden=True
-        ),
+        collective_case("3 ranks, some late, three dims", draw.tensors(3, 2, 1, 3), judged, late="last", hidden=True),
         collective_case("2 ranks, float16", draw.tensors(2, 3, dtype=torch.float16), judged, hidden=True),
     ]
 
@@ -230,9 +228,7 @@ def ring_cases(rng: random.Random) -> list[Case]:
         collective_case(
             "5 ranks, some late, called twice", draw.tensors(5, 20, calls=2), sums, late="first", hidden=True
         ),
-        collective_case(
-            "4 ranks, float64, called twice", draw.tensors(4, 12, dtype=f64, calls=2), sums, hidden=True
-        ),
+        collective_case("4 ranks, float64, called twice", draw.tensors(4, 12, dtype=f64, calls=2), sums, hidden=True),
         collective_case(
             "5 ranks, a length that does not divide",
             draw.tensors(5, 23),

@@ -19,10 +19,7 @@ FEW_ITEMS = "fewer items than ranks"
 
 def drive_shares(answers: SimpleNamespace, inputs: dict[str, Any]) -> Any:
     """The shares of all ranks, for each (n_items, world_size)."""
-    return [
-        [answers.my_share(n_items, rank, world) for rank in range(world)]
-        for n_items, world in inputs["divisions"]
-    ]
+    return [[answers.my_share(n_items, rank, world) for rank in range(world)] for n_items, world in inputs["divisions"]]
 
 
 def share_cases(rng: random.Random) -> list[Case]:
@@ -64,9 +61,7 @@ def _divisions(case: Case, seen: Observation):
         for rank, got in enumerate(shares):
             if not isinstance(got, range):
                 who = "" if case.hidden else f" of rank {rank}"
-                yield (
-                    f"{title}{who} is {compare.describe(got)}; a `range` was expected, such as `range(3, 6)`."
-                )
+                yield (f"{title}{who} is {compare.describe(got)}; a `range` was expected, such as `range(3, 6)`.")
                 return
         yield title, n_items, shares
 
@@ -82,9 +77,7 @@ def _each_once(case: Case, seen: Observation) -> str | None:
                 continue
             shown = "" if case.hidden else f" ({got}, where {following} comes next)"
             if got.step != 1 and len(got) > 1:
-                return (
-                    f"{title} of rank {rank} is not contiguous{shown}: one piece without gaps was expected."
-                )
+                return f"{title} of rank {rank} is not contiguous{shown}: one piece without gaps was expected."
             if got.start < 0:
                 return f"{title} of rank {rank} begins before the first item{shown}."
             if got.start < following:

@@ -59,7 +59,9 @@ class Parser:
             return None
         sizes = struct.unpack_from(f"!{count}Q", buffer, _LENGTHS.size)
         if text_bytes + sum(sizes) > self._max_bytes:
-            raise ChannelFault(f"a message of {text_bytes + sum(sizes):,} bytes is beyond the limit of {self._max_bytes:,}")
+            raise ChannelFault(
+                f"a message of {text_bytes + sum(sizes):,} bytes is beyond the limit of {self._max_bytes:,}"
+            )
         end = start + text_bytes + sum(sizes)
         if len(buffer) < end:
             return None

@@ -110,7 +110,9 @@ def _collective_difference(logs: Sequence[RankLog]) -> str:
     for group in groups:
         longest = max(len(by_rank[rank][group]) for rank in group)
         for number in range(longest):
-            calls = {rank: by_rank[rank][group][number] if number < len(by_rank[rank][group]) else None for rank in group}
+            calls = {
+                rank: by_rank[rank][group][number] if number < len(by_rank[rank][group]) else None for rank in group
+            }
             if len({_signature(call) for call in calls.values()}) > 1:
                 return _tell_difference(number, group, len(logs), calls)
     return ""
@@ -135,7 +137,9 @@ def _tell_difference(number: int, group: tuple[int, ...], ranks: int, calls: dic
             parts.append(f"{rank_words(members)} {verb} no such call")
         else:
             place = source.describe(call.where)
-            parts.append(f"{rank_words(members)} {verb.replace('make', 'call')} {call}" + (f" ({place})" if place else ""))
+            parts.append(
+                f"{rank_words(members)} {verb.replace('make', 'call')} {call}" + (f" ({place})" if place else "")
+            )
     of_group = "" if len(group) == ranks else f" of the group of {rank_words(list(group))}"
     return f"First difference, at collective {number + 1}{of_group}: " + "; ".join(parts) + "."
 

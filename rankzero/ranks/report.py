@@ -23,7 +23,9 @@ class Row:
     where: Frame | None
 
     def words(self) -> str:
-        return self.state + (f" in {self.call}" if self.call and self.state == "waits" else f" {self.call}" if self.call else "")
+        return self.state + (
+            f" in {self.call}" if self.call and self.state == "waits" else f" {self.call}" if self.call else ""
+        )
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,11 @@ def _headline(outcome: Outcome) -> str:
 def _culprit(ends: list[RankEnd]) -> RankEnd | None:
     """The rank that failed first by itself: connections that broke because another one left are consequences."""
     failed = [end for end in ends if end.failed]
-    own = [end for end in failed if not (end.kind == "RuntimeError" and "onnection" in end.message and "peer" in end.message)]
+    own = [
+        end
+        for end in failed
+        if not (end.kind == "RuntimeError" and "onnection" in end.message and "peer" in end.message)
+    ]
     exited = [end for end in own if end.state == "exited"]
     return next(iter(exited or own or failed), None)
 

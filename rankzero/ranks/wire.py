@@ -99,7 +99,11 @@ def decode(tree: Any, blobs: list[bytes]) -> Any:
             if not isinstance(dtype, torch.dtype):
                 raise ValueError("not a dtype")
             shape = [int(size) for size in node["s"]]
-            flat = torch.frombuffer(bytearray(blobs[int(node["b"])]), dtype=dtype) if 0 not in shape else torch.empty(0, dtype=dtype)
+            flat = (
+                torch.frombuffer(bytearray(blobs[int(node["b"])]), dtype=dtype)
+                if 0 not in shape
+                else torch.empty(0, dtype=dtype)
+            )
             return flat.reshape(shape)
         if "o" in node:
             return Opaque(str(node["o"])[:200])

@@ -108,9 +108,7 @@ def _join(header: dict, rank: int, ranks: int, listen_fd: int) -> None:
     if "nccl" in header["backend"]:
         torch.cuda.set_device(rank)
     listening = {"master_listen_fd": listen_fd} if rank == 0 else {}
-    store = dist.TCPStore(
-        "127.0.0.1", header["port"], ranks, rank == 0, forever, wait_for_workers=False, **listening
-    )
+    store = dist.TCPStore("127.0.0.1", header["port"], ranks, rank == 0, forever, wait_for_workers=False, **listening)
     dist.init_process_group(header["backend"], store=store, rank=rank, world_size=ranks, timeout=forever)
 
 

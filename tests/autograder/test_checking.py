@@ -23,19 +23,30 @@ WRONG = "def my_share(n_items, rank, world_size):\n    return range(0)\n"
 def run_python(source, cwd, **variables):
     environment = {**os.environ, **variables}
     return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(source)], cwd=cwd, env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", textwrap.dedent(source)],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
 
 
 def rankzero_command(*arguments, cwd=None):
     return subprocess.run(
-        [sys.executable, "-m", "rankzero.cli", *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "rankzero.cli", *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
 
 
 def test_check_tells_and_raises_one_line_and_remembers(tmp_path):
-    source = WRONG + textwrap.dedent(
-        """
+    source = (
+        WRONG
+        + textwrap.dedent(
+            """
         from autograder import CheckFailed, check, grade, progress
         try:
             check("my_share", my_share)
@@ -44,12 +55,15 @@ def test_check_tells_and_raises_one_line_and_remembers(tmp_path):
             assert failed._render_traceback_() == [f"CheckFailed: {failed}"]
         print(grade("my_share", my_share))
         """
-    ) + RIGHT + textwrap.dedent(
-        """
+        )
+        + RIGHT
+        + textwrap.dedent(
+            """
         check("my_share", my_share)
         print("points", grade("my_share", my_share))
         print(progress())
         """
+        )
     )
     done = run_python(source, tmp_path)
     assert done.returncode == 0, done.stderr
@@ -77,7 +91,11 @@ def test_calls_of_check_that_cannot_work_get_a_sentence(tmp_path, call, words):
 
 
 def test_check_returns_at_once_while_nbgrader_grades(tmp_path):
-    done = run_python(f"{WRONG}\nfrom autograder import check\ncheck('my_share', my_share)\n", tmp_path, NBGRADER_EXECUTION="autograde")
+    done = run_python(
+        f"{WRONG}\nfrom autograder import check\ncheck('my_share', my_share)\n",
+        tmp_path,
+        NBGRADER_EXECUTION="autograde",
+    )
     assert (done.returncode, done.stdout) == (0, "")
 
 
@@ -104,11 +122,15 @@ class TestOutsideJudge:
 
     def grade(self, tmp_path, source, seed=11):
         with JudgeService(seed=seed) as service:
-            done = run_python(source, tmp_path, **{ADDRESS_VARIABLE: service.address, "NBGRADER_EXECUTION": "autograde"})
+            done = run_python(
+                source, tmp_path, **{ADDRESS_VARIABLE: service.address, "NBGRADER_EXECUTION": "autograde"}
+            )
             return done, service.verdicts()
 
     def test_the_verdict_is_kept_outside(self, tmp_path):
-        done, verdicts = self.grade(tmp_path, f"{RIGHT}\nfrom autograder import grade\nprint(grade('my_share', my_share))\n")
+        done, verdicts = self.grade(
+            tmp_path, f"{RIGHT}\nfrom autograder import grade\nprint(grade('my_share', my_share))\n"
+        )
         assert done.stdout.strip() == "3.0"
         assert verdicts["my_share"].points == 3.0
 

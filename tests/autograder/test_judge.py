@@ -96,7 +96,9 @@ def test_a_file_may_have_a_guarded_main_and_import_its_neighbours(tmp_path):
 
 
 def test_helpers_under_a_cache_travel_as_source():
-    cached = "import functools\n@functools.cache\ndef twice(x):\n    return 2 * x\n" + MY_SHARE.replace("rank * size", "twice(rank * size) // 2")
+    cached = "import functools\n@functools.cache\ndef twice(x):\n    return 2 * x\n" + MY_SHARE.replace(
+        "rank * size", "twice(rank * size) // 2"
+    )
     assert verdict_on("my_share", cached).passed
 
 

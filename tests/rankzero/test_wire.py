@@ -41,7 +41,9 @@ def test_nan_comes_back():
     assert math.isnan(round_trip(math.nan))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.bool, torch.complex64])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.bool, torch.complex64]
+)
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3), (2, 0, 3)])
 def test_tensors_come_back(dtype, shape):
     tensor = torch.ones(shape).mul(3).to(dtype)
@@ -93,7 +95,19 @@ def test_endless_nesting_is_cut():
 
 @pytest.mark.parametrize(
     "tree",
-    [None, 1, {}, {"x": 1}, {"t": "load", "s": [1], "b": 0}, {"t": "float32", "s": [1], "b": 7}, {"t": "float32", "s": [9], "b": 0}, {"v": [1]}, {"d": [[{"l": []}, {"v": 1}]]}, {"f": "nonsense"}, {"l": 3}],
+    [
+        None,
+        1,
+        {},
+        {"x": 1},
+        {"t": "load", "s": [1], "b": 0},
+        {"t": "float32", "s": [1], "b": 7},
+        {"t": "float32", "s": [9], "b": 0},
+        {"v": [1]},
+        {"d": [[{"l": []}, {"v": 1}]]},
+        {"f": "nonsense"},
+        {"l": 3},
+    ],
 )
 def test_what_is_no_plain_data_is_refused(tree):
     with pytest.raises(ValueError):
