@@ -1,0 +1,1 @@
+load_subconfig("autograder/nbgrader_config.py")
