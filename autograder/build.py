@@ -1,157 +1,164 @@
-"""``make build``: lessons → solutions → notebooks, the same to the byte each time.
-
-The lessons' cell marks become nbgrader's metadata in ``solutions/``; nbgrader itself then makes
-``notebooks/`` from that, in a temporary course folder, so that no gradebook is left in the repository.
-"""
+"""Builds the notebooks: lessons → ``solutions/`` → ``notebooks/``, the same bytes each time."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import hashlib
 import logging
 import re
-import shutil
 import sys
 import tempfile
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import nbformat
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from autograder.exercise import find
+from autograder.lesson_rules import checked
+from autograder.lessons import ROOT, Cell, LessonError, lessons
 
-from autograder.exercise import Exercise, UnknownExercise, find
-from autograder.lessons import BEGIN_SOLUTION, END_SOLUTION, ROOT, Cell, LessonError, lessons, read
+#: The rooms that are built and never edited.
+ROOMS = ("solutions", "notebooks")
+#: nbgrader's settings, which the instructor's commands use too.
+CONFIG = Path(__file__).with_name("nbgrader_config.py")
 
-SETUP = """\
+_SETUP = """\
+# Run this cell first. Where the course is not installed yet (Colab, Kaggle, RunPod) it fetches it in seconds.
 try:
     import rankzero
-except ModuleNotFoundError:  # Colab, Kaggle, RunPod: a few seconds, and torch stays as it is
-    %pip install --quiet "rankzero @ git+https://github.com/{repository}"
-    import rankzero
+except ModuleNotFoundError:
+    %pip install --quiet "rankzero @ git+https://github.com/{repository}@{branch}"
+
 from autograder import check, progress, quiz
 
 %load_ext rankzero"""
 
-BADGES = """\
+_HIDDEN = """\
+### BEGIN HIDDEN TESTS
+from autograder import grade
+grade({arguments})
+### END HIDDEN TESTS"""
+
+_BADGES = """\
 [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]\
-(https://colab.research.google.com/github/{repository}/blob/{branch}/notebooks/{lesson}/{lesson}.ipynb)
- On Kaggle: File → Import notebook → GitHub → `{repository}`. On RunPod or any machine of yours:
-`git clone https://github.com/{repository}`, then `make lab`."""
+(https://colab.research.google.com/github/{repository}/blob/{branch}/{path})
 
-_METADATA = {
-    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-    "language_info": {"name": "python"},
-}
+On your machine: `make lab` · on [Kaggle](https://www.kaggle.com/kernels/welcome?src=\
+https://github.com/{repository}/blob/{branch}/{path}), switch *Internet* on in the side bar · on RunPod, in the \
+terminal of a PyTorch pod: `git clone https://github.com/{repository}`, then open `{path}`"""
 
 
-def build(root: Path, target: Path) -> None:
-    """Build ``solutions/`` and ``notebooks/`` of the lessons in ``root`` below ``target``, which must be empty.
+@dataclass(frozen=True)
+class Course:
+    """Where the course lives on GitHub: a slug such as "owner/name", and the branch that links lead to."""
+
+    repository: str
+    branch: str
+
+    @classmethod
+    def of(cls, root: Path) -> Course:
+        """The course as ``lessons/course.toml`` describes it."""
+        try:
+            import tomllib
+        except ModuleNotFoundError:  # Python 3.10; JupyterLab brings this one there
+            import tomli as tomllib
+        settings = tomllib.loads((root / "lessons" / "course.toml").read_text(encoding="utf-8"))
+        return cls(settings["repository"], settings["branch"])
+
+
+def built_path(room: str, lesson: str) -> str:
+    """Where a lesson's notebook lies, from the root: nbgrader wants a folder for each assignment."""
+    return f"{room}/{lesson}/{lesson}.ipynb"
+
+
+def build(root: Path = ROOT) -> dict[str, bytes]:
+    """Every file of ``solutions/`` and ``notebooks/``, by its path from the root; nothing is written there.
 
     Raises:
-        LessonError: a lesson is not as it should be.
+        LessonError: a lesson breaks a rule; one line for each thing to mend.
     """
+    course = Course.of(root)
     names = lessons(root)
-    for name in names:
-        notebook = solution_notebook(name, root)
-        path = target / "solutions" / name / f"{name}.ipynb"
-        path.parent.mkdir(parents=True)
-        _write(notebook, path)
-    _release(names, target)
-    for name in names:
-        path = target / "notebooks" / name / f"{name}.ipynb"
-        notebook = nbformat.read(path, as_version=4)
-        notebook.metadata = nbformat.from_dict(_METADATA)
-        _write(notebook, path)
+    solved: dict[str, str] = {}
+    problems = []
+    for lesson in names:
+        try:
+            solved[built_path("solutions", lesson)] = solution_notebook(lesson, course, root)
+        except LessonError as error:
+            problems.append(str(error))
+    if problems:
+        raise LessonError("\n".join(problems))
+    with tempfile.TemporaryDirectory(prefix="rankzero-build-") as folder:
+        place = Path(folder).resolve()
+        write({name: text.encode() for name, text in solved.items()}, place)
+        for lesson in names:
+            _generate_assignment(lesson, place)
+        return {
+            built_path(room, lesson): (place / built_path(room, lesson)).read_bytes()
+            for room in ROOMS
+            for lesson in names
+        }
 
 
-def solution_notebook(lesson: str, root: Path) -> nbformat.NotebookNode:
-    """nbgrader's source notebook of a lesson."""
-    settings = _settings(root)
-    cells = read(lesson, root)
-    tested = {cell.arguments[0] for cell in cells if cell.mark == "tests"}
-    built = []
-    for cell in cells:
-        if cell.mark == "solution" and cell.arguments[0] not in tested:
-            raise LessonError(f"{lesson}: the solution cell {cell.arguments[0]!r} has no tests cell")
-        built.append(_build_cell(lesson, cell, settings))
-    _give_ids(built)
-    notebook = new_notebook(cells=built, metadata=_METADATA)
-    notebook.nbformat_minor = 5
-    return notebook
+def solution_notebook(lesson: str, course: Course, root: Path = ROOT) -> str:
+    """nbgrader's source notebook of a lesson, as the text of an .ipynb file."""
+    import nbformat
+
+    path = built_path("notebooks", lesson)
+    notebook = nbformat.v4.new_notebook(
+        cells=[_notebook_cell(cell, course, path) for cell in checked(lesson, root)],
+        metadata={
+            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+            "language_info": {"name": "python"},
+        },
+    )
+    # Fixed, so that a newer nbformat does not change every file.
+    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    used: Counter[str] = Counter()
+    for cell in notebook.cells:
+        name = cell.metadata.get("nbgrader", {}).get("grade_id") or _digest(cell)
+        used[name] += 1
+        cell.id = name if used[name] == 1 else f"{name}-{used[name]}"
+    nbformat.validate(notebook)
+    return nbformat.writes(notebook) + "\n"
 
 
-def _build_cell(lesson: str, cell: Cell, settings: dict[str, str]) -> nbformat.NotebookNode:
-    if cell.mark == "setup":
-        return _code(SETUP.format(**settings), tags=["setup"])
-    if cell.mark in ("predict", "measure", "quiz"):
-        return _code(cell.source, tags=[cell.mark])
-    if cell.mark == "solution":
-        return _solution_cell(lesson, cell)
-    if cell.mark == "tests":
-        return _tests_cell(lesson, cell)
-    if cell.mark == "words":
-        _refuse_unbalanced(lesson, cell)
-        grade_id, points = cell.arguments
-        made = new_markdown_cell(cell.source)
-        made.metadata["nbgrader"] = _nbgrader(grade_id, grade=True, solution=True, points=float(points))
-        return made
-    if cell.kind == "markdown":
-        return new_markdown_cell(cell.source.replace("{{badges}}", BADGES.format(lesson=lesson, **settings)))
-    return _code(cell.source)
+def _digest(cell: Any) -> str:
+    return hashlib.sha256(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()[:12]
 
 
-def _solution_cell(lesson: str, cell: Cell) -> nbformat.NotebookNode:
-    (exercise_id,) = cell.arguments
-    _exercise(lesson, exercise_id)
-    if cell.source.splitlines()[:1] != [f"# exercise: {exercise_id}"]:
-        raise LessonError(f"{lesson}: the first line of the solution cell {exercise_id!r} must be `# exercise: {exercise_id}`")
-    _refuse_unbalanced(lesson, cell)
-    made = _code(cell.source)
-    made.metadata["nbgrader"] = _nbgrader(exercise_id, solution=True)
-    return made
+def _notebook_cell(cell: Cell, course: Course, path: str) -> Any:
+    """A lesson's cell as a notebook has it, with what nbgrader needs to know of it."""
+    from nbformat.v4 import new_code_cell, new_markdown_cell
+
+    where = {"repository": course.repository, "branch": course.branch, "path": path}
+    metadata: dict[str, Any] = {}
+    source = cell.source
+    if cell.kind == "prose":
+        source = source.replace("{{badges}}", _BADGES.format(**where))
+    elif cell.kind == "setup":
+        source = _SETUP.format(**where)
+        metadata["nbgrader"] = _nbgrader("setup", locked=True)
+    elif cell.kind == "solution":
+        metadata["nbgrader"] = _nbgrader(cell.id, solution=True)
+    elif cell.kind == "tests":
+        exercise = find(cell.id)
+        arguments = ", ".join((f'"{cell.id}"', *exercise.names))
+        source = f"{source.rstrip()}\n{_HIDDEN.format(arguments=arguments)}"
+        metadata["nbgrader"] = _nbgrader(f"test_{cell.id}", grade=True, locked=True, points=exercise.points)
+    elif cell.kind == "words":
+        metadata["nbgrader"] = _nbgrader(cell.id, grade=True, solution=True, points=cell.points)
+    if cell.kind in ("setup", "predict", "measure"):
+        metadata["tags"] = [cell.kind]
+    make = new_markdown_cell if cell.is_text else new_code_cell
+    return make(source, metadata=metadata)
 
 
-def _tests_cell(lesson: str, cell: Cell) -> nbformat.NotebookNode:
-    (exercise_id,) = cell.arguments
-    exercise = _exercise(lesson, exercise_id)
-    call = f'("{exercise_id}", {", ".join(exercise.names)})'
-    if cell.source.strip() != f"check{call}":
-        raise LessonError(f"{lesson}: the tests cell of {exercise_id!r} must read `check{call}`")
-    hidden = f"### BEGIN HIDDEN TESTS\nfrom autograder import grade\n\ngrade{call}\n### END HIDDEN TESTS"
-    made = _code(f"check{call}\n{hidden}")
-    made.metadata["nbgrader"] = _nbgrader(f"test_{exercise_id}", grade=True, locked=True, points=exercise.points)
-    return made
-
-
-def _exercise(lesson: str, exercise_id: str) -> Exercise:
-    try:
-        exercise = find(exercise_id)
-    except UnknownExercise as error:
-        raise LessonError(f"{lesson}: {error}") from None
-    if exercise.lesson != lesson:
-        raise LessonError(f"{lesson}: the exercise {exercise_id!r} belongs to {exercise.lesson}")
-    return exercise
-
-
-def _refuse_unbalanced(lesson: str, cell: Cell) -> None:
-    marks = re.findall(f"{BEGIN_SOLUTION}|{END_SOLUTION}", cell.source)
-    if not marks or marks != [BEGIN_SOLUTION, END_SOLUTION] * (len(marks) // 2):
-        raise LessonError(
-            f"{lesson}: the cell {cell.arguments[0]!r} needs `{BEGIN_SOLUTION}` and `{END_SOLUTION}` in pairs around "
-            "what students must not see"
-        )
-
-
-def _code(source: str, tags: list[str] | None = None) -> nbformat.NotebookNode:
-    made = new_code_cell(source)
-    if tags:
-        made.metadata["tags"] = tags
-    return made
-
-
-def _nbgrader(grade_id: str, grade=False, solution=False, locked=False, points: float | None = None) -> dict:
-    made = {
+def _nbgrader(
+    grade_id: str, grade: bool = False, solution: bool = False, locked: bool = False, points: float | None = None
+) -> dict[str, Any]:
+    """A cell's nbgrader metadata, schema 3."""
+    metadata: dict[str, Any] = {
         "grade": grade,
         "grade_id": grade_id,
         "locked": locked,
@@ -159,87 +166,83 @@ def _nbgrader(grade_id: str, grade=False, solution=False, locked=False, points: 
         "solution": solution,
         "task": False,
     }
-    return made if points is None else {**made, "points": points}
+    if points is not None:
+        metadata["points"] = int(points) if float(points).is_integer() else float(points)
+    return metadata
 
 
-def _give_ids(cells: list[nbformat.NotebookNode]) -> None:
-    """Ids from the grade id, else from the content, so that a rebuilt notebook differs only where it changed."""
-    seen: Counter = Counter()
-    for cell in cells:
-        named = cell.metadata.get("nbgrader", {}).get("grade_id")
-        made = named.replace("_", "-") if named else hashlib.sha256(cell.source.encode()).hexdigest()[:12]
-        seen[made] += 1
-        cell.id = made if seen[made] == 1 else f"{made}-{seen[made]}"
+def _generate_assignment(lesson: str, place: Path) -> None:
+    """nbgrader's own step from source to release, without a gradebook."""
+    from nbgrader.converters import GenerateAssignment
+    from nbgrader.coursedir import CourseDirectory
+    from traitlets.config.loader import Config, PyFileConfigLoader
+
+    config = Config(PyFileConfigLoader(CONFIG.name, path=str(CONFIG.parent)).load_config())
+    config.CourseDirectory.root = str(place)
+    config.CourseDirectory.assignment_id = lesson
+    config.SaveCells.enabled = False
+    config.GenerateAssignment.no_database = True
+    course = CourseDirectory(config=config)
+    converter = GenerateAssignment(coursedir=course, config=config)
+    converter.log = logging.getLogger("autograder.build")
+    converter.start()
 
 
-def _release(names: list[str], target: Path) -> None:
-    """Have nbgrader's own generate_assignment make the notebooks."""
-    from nbgrader.apps import NbGraderAPI
-    from traitlets.config import Config
-
-    from autograder.nbgrader_config import settings
-
-    with tempfile.TemporaryDirectory() as folder:
-        config = Config(settings())
-        config.CourseDirectory.root = str(target)
-        config.CourseDirectory.db_url = f"sqlite:///{folder}/gradebook.db"
-        api = NbGraderAPI(config=config)
-        api.log_level = logging.WARNING
-        for name in names:
-            result = api.generate_assignment(name)
-            if not result["success"]:
-                raise LessonError(f"nbgrader could not make the notebook of {name}:\n{result.get('error') or result['log']}")
+def differences(files: dict[str, bytes], root: Path = ROOT) -> list[str]:
+    """The paths at which ``root`` and what was built differ."""
+    changed = {name for name, data in files.items() if not _holds(root / name, data)}
+    return sorted(changed | set(_left_over(files, root)))
 
 
-def _settings(root: Path) -> dict[str, str]:
-    text = (root / "lessons" / "course.toml").read_text(encoding="utf-8")
-    return dict(re.findall(r'^(\w+)\s*=\s*"([^"]*)"', text, flags=re.MULTILINE))
+def write(files: dict[str, bytes], root: Path = ROOT) -> None:
+    """Write what was built, and remove what a lesson that is gone has left behind."""
+    for name, data in files.items():
+        path = root / name
+        if not _holds(path, data):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+    for name in _left_over(files, root):
+        (root / name).unlink()
+    for room in ROOMS:
+        for folder in sorted((root / room).glob("**/"), reverse=True):
+            if folder != root / room and not any(folder.iterdir()):
+                folder.rmdir()
 
 
-def _write(notebook: nbformat.NotebookNode, path: Path) -> None:
-    nbformat.validate(notebook)
-    path.write_text(nbformat.writes(notebook, version=4).rstrip("\n") + "\n", encoding="utf-8")
+def _holds(path: Path, data: bytes) -> bool:
+    return path.is_file() and path.read_bytes() == data
 
 
-def differing(built: Path, root: Path) -> list[str]:
-    """The files below ``solutions/`` and ``notebooks/`` that differ between two trees, or are in one only."""
-
-    def files(base: Path) -> dict[str, bytes]:
-        found = [path for room in ("solutions", "notebooks") for path in (base / room).rglob("*") if path.is_file()]
-        return {path.relative_to(base).as_posix(): path.read_bytes() for path in found}
-
-    ours, theirs = files(built), files(root)
-    return sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
+def _left_over(files: dict[str, bytes], root: Path) -> list[str]:
+    """Files in the built rooms that were not built; what is hidden (a front end's, a learner's) stays."""
+    found = [path.relative_to(root) for room in ROOMS for path in (root / room).rglob("*") if path.is_file()]
+    return [
+        path.as_posix()
+        for path in found
+        if path.as_posix() not in files and not any(re.match(r"\.|__pycache__$", part) for part in path.parts)
+    ]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Build in a temporary folder, then replace what differs. ``--check`` only says what differs."""
-    parser = argparse.ArgumentParser(prog="make build", description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if something differs")
-    check = parser.parse_args(arguments).check
-    with tempfile.TemporaryDirectory() as folder:
-        built = Path(folder)
-        try:
-            build(ROOT, built)
-        except LessonError as error:
-            print(error, file=sys.stderr)
-            return 1
-        names = differing(built, ROOT)
-        for name in names:
-            print(f"{'differs' if check else 'written'}: {name}")
-            if not check:
-                _replace(built / name, ROOT / name)
-    return 1 if check and names else 0
-
-
-def _replace(source: Path, target: Path) -> None:
-    if source.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
-    else:
-        target.unlink()
-        with contextlib.suppress(OSError):
-            target.parent.rmdir()
+    """Entry of ``python -m autograder.build``; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m autograder.build", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a notebook is out of date")
+    options = parser.parse_args(arguments)
+    try:
+        files = build()
+    except LessonError as error:
+        print(error, file=sys.stderr)
+        return 1
+    changed = differences(files)
+    if options.check:
+        for name in changed:
+            print(f"{name} is not what `make build` makes of the lessons")
+        return 1 if changed else 0
+    write(files)
+    for name in changed:
+        print(f"{'wrote' if name in files else 'removed'} {name}")
+    print(f"{len(files)} notebooks are up to date")
+    return 0
 
 
 if __name__ == "__main__":

@@ -59,6 +59,8 @@ class Judgement:
 class Exercise:
     """One exercise: what is handed in, how it is driven, and what is judged.
 
+    On several ranks the first of ``judgements`` is the core: an answer that fails it earns nothing.
+
     ``names`` are the names to hand in, in the order of ``check(id, *answers)``. ``builds_on`` are names that
     a FILE must define too, because the answer uses them. ``cases(rng)`` draws the cases; visible cases
     always come from seed 0, hidden ones from the instructor's seed. ``process_group`` is False for

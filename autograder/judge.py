@@ -59,7 +59,12 @@ def judge(exercise: Exercise, answer: Answer, hidden: bool = False, seed: int = 
 
 
 class _Run:
-    """One judged run. Cases of a world size share one launch for as long as the answer behaves."""
+    """One judged run. Cases of a world size share one launch for as long as the answer behaves.
+
+    The first judgement of an exercise on several ranks is the core: an answer that fails it is wrong, and
+    nothing more is tried, since every try costs time. One that fails another judgement of value keeps what
+    it earned, but no judgement of *how* counts.
+    """
 
     def __init__(self, exercise: Exercise, answer: Answer, cases: list[Case]):
         self._exercise = exercise
@@ -76,10 +81,11 @@ class _Run:
 
     def verdict(self) -> Verdict:
         """Run everything that can still matter."""
-        by_ranks: dict[int, list[int]] = {}
-        for number, case in enumerate(self._cases):
-            by_ranks.setdefault(case.ranks, []).append(number)
-        for ranks, numbers in by_ranks.items():
+        # Visible cases first, so that a learner meets a failure that he can see before one that he cannot.
+        launches: dict[tuple[bool, int], list[int]] = {}
+        for number, case in sorted(enumerate(self._cases), key=lambda numbered: numbered[1].hidden):
+            launches.setdefault((case.hidden, case.ranks), []).append(number)
+        for (_, ranks), numbers in launches.items():
             while not self._over and (numbers := self._pending(numbers)):
                 self._launch(ranks, numbers)
         return self._summary()
@@ -144,8 +150,10 @@ class _Run:
         self._results.setdefault(number, CaseResult(case.name, False, message, case.hidden))
         self._output = self._output or [text[:4000] for text in outcome.output]
         self._failed.update(judgements)
-        if any(judgement.name in judgements and not judgement.how for judgement in self._exercise.judgements):
-            self._failed.update(judgement.name for judgement in self._exercise.judgements if judgement.how)
+        core, *_ = all_judgements = self._exercise.judgements
+        self._over = self._over or (core.name in judgements and self._exercise.process_group)
+        if any(judgement.name in judgements and not judgement.how for judgement in all_judgements):
+            self._failed.update(judgement.name for judgement in all_judgements if judgement.how)
 
     def _stop(self, name: str, message: str, outcome: Outcome | None = None) -> None:
         """Nothing can be judged at all."""

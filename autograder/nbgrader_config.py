@@ -1,51 +1,46 @@
-"""nbgrader's settings for this course; the file of the same name at the root loads them."""
+"""nbgrader's settings for this course; a course folder of your own loads them with ``load_subconfig(PATH)``."""
 
-from __future__ import annotations
+from autograder.lesson_rules import CODE_STUB, TEXT_STUB
 
-import secrets
-from typing import Any
+c = get_config()
 
-#: One cell may take this long when it is graded; judged answers have much shorter limits of their own.
-CELL_SECONDS = 120
+c.CourseDirectory.course_id = "rank-zero"
+c.CourseDirectory.source_directory = "solutions"
+c.CourseDirectory.release_directory = "notebooks"
+# Never handed out and never taken over: what running a notebook leaves behind.
+c.CourseDirectory.ignore = [
+    ".ipynb_checkpoints",
+    "*.pyc",
+    "__pycache__",
+    "feedback",
+    ".rankzero-progress.*",
+    ".autograder-seed",
+]
 
+c.ClearSolutions.code_stub = {"python": CODE_STUB}
+c.ClearSolutions.text_stub = TEXT_STUB
 
-def settings() -> dict[str, Any]:
-    """The settings by class, as plain data."""
-    return {
-        "CourseDirectory": {
-            "course_id": "rank-zero",
-            "source_directory": "solutions",
-            "release_directory": "notebooks",
-        },
-        "ClearSolutions": {
-            "code_stub": {"python": 'raise NotImplementedError("write your answer here")'},
-            "text_stub": "*Write your answer here.*",
-        },
-        "Autograde": {
-            "autograde_preprocessors": [
-                "autograder.preprocessors.JudgedExecute",
-                "nbgrader.preprocessors.LimitOutput",
-                "nbgrader.preprocessors.SaveAutoGrades",
-                "nbgrader.preprocessors.AssignLatePenalties",
-                "nbgrader.preprocessors.CheckCellMetadata",
-            ],
-        },
-        "ExecutePreprocessor": {
-            "timeout": CELL_SECONDS,
-            "kernel_name": "python3",
-            # A student's own tag must not keep a test cell from running.
-            "skip_cells_with_tag": f"skip-{secrets.token_hex(8)}",
-        },
-        "LimitOutput": {"max_lines": 500, "max_traceback": 60},
-    }
+# JudgedExecute stands where nbgrader's own Execute stood; SaveAutoGrades reads the points it has written.
+c.Autograde.autograde_preprocessors = [
+    "autograder.preprocessors.JudgedExecute",
+    "nbgrader.preprocessors.IgnorePattern",
+    "nbgrader.preprocessors.LimitOutput",
+    "nbgrader.preprocessors.SaveAutoGrades",
+    "nbgrader.preprocessors.AssignLatePenalties",
+    "nbgrader.preprocessors.CheckCellMetadata",
+]
+# The hidden part of a test cell is of no use to a student who reads the feedback.
+c.GenerateFeedback.preprocessors = [
+    "nbgrader.preprocessors.GetGrades",
+    "nbgrader.preprocessors.ClearHiddenTests",
+    "nbconvert.preprocessors.CSSHTMLHeaderPreprocessor",
+]
 
-
-def _apply() -> None:
-    for name, traits in settings().items():
-        for trait, value in traits.items():
-            setattr(getattr(c, name), trait, value)
-
-
-if "c" in globals() or "get_config" in globals():
-    c = get_config()
-    _apply()
+# These hold for the Validate button as well. Seconds for one cell, and for its outputs to arrive after it.
+c.ExecutePreprocessor.timeout = 60
+c.ExecutePreprocessor.iopub_timeout = 10
+# A notebook that comes from another machine may name a kernel that this one does not have.
+c.ExecutePreprocessor.kernel_name = "python3"
+c.Validator.width = 160
+c.LimitOutput.max_lines = 200
+c.LimitOutput.max_traceback = 40

@@ -1,105 +1,185 @@
-"""nbgrader's preprocessor of ours: run the notebook with the judge outside, then write the judge's points.
-
-It stands where nbgrader's own Execute stood. The kernel gets the address of a judge that this process
-started before it; what the kernel prints into a test cell is shown and counts nothing.
-"""
+"""nbgrader's step of execution, with the judge's verdicts in place of what the notebook claims."""
 
 from __future__ import annotations
 
 import os
 import secrets
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
-from nbformat import NotebookNode
+from nbformat.notebooknode import NotebookNode
 from nbformat.v4 import new_output
 from nbgrader.preprocessors import Execute
+from nbgrader.utils import is_grade, is_solution
+from traitlets import Integer
 
+from autograder.exercise import Exercise, UnknownExercise, find
+from autograder.seeds import SEED_VARIABLE, instructor_seed
 from autograder.service import ADDRESS_VARIABLE, JudgeService
-from autograder.verdict import Verdict
+from autograder.verdict import CaseResult, JudgementResult, Verdict
 
-SEED_FILE = ".autograder-seed"
-SEED_VARIABLE = "AUTOGRADER_SEED"
-#: What a student printed in a test cell is kept up to this many characters.
-_MAX_TEXT = 20_000
+_TEST = "test_"
 
 
 class JudgedExecute(Execute):
-    """Execute the notebook; exercises get the points that the judge outside the kernel gave them."""
+    """Runs a submission, and writes into each exercise's test cell what the judge outside has found.
 
-    def preprocess(self, nb: NotebookNode, resources: Any, km: Any = None) -> tuple[NotebookNode, Any]:
-        """Execute ``nb`` in a fresh kernel and rewrite the outputs of its test cells."""
-        died = ""
-        for cell in nb.cells:
-            cell.get("metadata", {}).pop("execution", None)
-            if cell.cell_type == "code":
-                cell.outputs, cell.execution_count = [], None
-        with JudgeService(seed=course_seed(Path.cwd())) as judge:
-            before = os.environ.get(ADDRESS_VARIABLE)
-            os.environ[ADDRESS_VARIABLE] = judge.address
-            try:
-                nb, resources = super().preprocess(nb, resources, km=km)
-            except DeadKernelError:
-                died = "The kernel died while an earlier cell ran, so this cell was never reached."
-            except CellTimeoutError:
-                died = "An earlier cell could neither finish nor be interrupted, so this cell was never reached."
-            finally:
-                if before is None:
-                    os.environ.pop(ADDRESS_VARIABLE, None)
-                else:
-                    os.environ[ADDRESS_VARIABLE] = before
-            verdicts = judge.verdicts()
-        for cell in nb.cells:
-            exercise_id = _tested_exercise(cell)
-            if exercise_id:
-                write_verdict(cell, verdicts.get(exercise_id), died)
+    The kernel is given the address of the judge and nothing else. Points come from the judge's own record:
+    without one, an exercise earns none, whatever the cell has printed or not printed. When the kernel dies
+    or cannot be interrupted, what was judged before counts, and the rest of the notebook is not run.
+    """
+
+    max_output_chars = Integer(
+        20_000, help="How much of what a cell prints, and of each picture or table it shows, is kept."
+    ).tag(config=True)
+    max_outputs = Integer(200, help="How many outputs of a cell are kept.").tag(config=True)
+
+    def preprocess(self, nb: NotebookNode, resources: Any = None, km: Any = None) -> tuple[NotebookNode, Any]:
+        """Run the notebook beside a judge of its own; nbgrader stands in the course folder meanwhile."""
+        self._stopped = ""
+        # A student could tag a test cell with the name that is known, and have it skipped.
+        self.skip_cells_with_tag = secrets.token_hex(16)
+        self.shutdown_kernel = "immediate"
+        self.store_widget_state = False
+        with JudgeService(seed=instructor_seed(Path.cwd())) as judge:
+            self._judge_address = judge.address
+            nb, resources = super().preprocess(nb, resources, km)
+            verdicts = self._verdicts(judge)
+        code = [cell for cell in nb.cells if cell.cell_type == "code"]
+        for cell in code:
+            self._trim(cell)
+        errors = {cell.metadata.nbgrader.get("grade_id"): _error(cell) for cell in code if is_solution(cell)}
+        for cell in code:
+            if is_grade(cell) and not is_solution(cell):
+                self._write_grade(cell, verdicts, errors)
         return nb, resources
 
+    def start_new_kernel(self, **options: Any) -> None:
+        """Start the kernel: it knows its judge, and not the seed."""
+        environment = {**os.environ, ADDRESS_VARIABLE: self._judge_address}
+        environment.pop(SEED_VARIABLE, None)
+        super().start_new_kernel(**{**options, "env": environment})
+
     def preprocess_cell(self, cell: NotebookNode, resources: Any, index: int) -> tuple[NotebookNode, Any]:
-        """Execute one cell. Measurements are left out: they show a learner his own machine, and cost time."""
-        if "measure" in cell.metadata.get("tags", []) and "nbgrader" not in cell.metadata:
+        """Run one cell, unless it only measures or the kernel has gone."""
+        if cell.cell_type != "code":
             return cell, resources
-        return super().preprocess_cell(cell, resources, index)
+        cell.outputs, cell.execution_count = [], None
+        only_measures = "measure" in cell.metadata.get("tags", []) and not (is_grade(cell) or is_solution(cell))
+        if only_measures or self._stopped:
+            return cell, resources
+        try:
+            return super().preprocess_cell(cell, resources, index)
+        except DeadKernelError:
+            self._stop(f"The notebook's process ended while it ran {_described(cell)}.")
+        except CellTimeoutError:
+            self._stop(f"Nothing could stop {_described(cell)} when its {self.timeout} seconds were over.")
+        return cell, resources
+
+    def output(self, outs: list, msg: dict, display_id: str, cell_index: int) -> NotebookNode | None:
+        """Take an output of a cell, until there are too many of them."""
+        if len(outs) >= self.max_outputs:
+            return None
+        return super().output(outs, msg, display_id, cell_index)
+
+    def _stop(self, reason: str) -> None:
+        self.log.warning("%s What was judged before counts; the rest is not run.", reason)
+        self._stopped = f"{reason} What comes after it in the notebook could not be run."
+
+    def _verdicts(self, judge: JudgeService) -> dict[str, Verdict]:
+        try:
+            return judge.verdicts()
+        except OSError as error:
+            self.log.error("The judge has gone (%s): this submission earns nothing; grade it again.", error)
+            self._stopped = self._stopped or "The judge ended before its verdict; ask for this to be graded again."
+            return {}
+
+    def _trim(self, cell: NotebookNode) -> None:
+        """Keep outputs to a size that a feedback page can carry; stderr is shown as text and decides nothing."""
+        limit = self.max_output_chars
+        for output in cell.outputs:
+            if output.output_type == "stream":
+                output.text = _shortened(output.text, limit)
+            elif output.output_type == "error":
+                output.evalue = _shortened(output.evalue, limit)
+                output.traceback = [_shortened(line, limit) for line in output.traceback]
+            else:
+                too_large = [kind for kind, data in output.data.items() if len(str(data)) > 20 * limit]
+                for kind in too_large:
+                    output.data[kind] = f"{len(str(output.data[kind]))} characters of {kind} were left out"
+
+    def _write_grade(self, cell: NotebookNode, verdicts: dict[str, Verdict], errors: dict[str, str]) -> None:
+        """The outputs of a graded cell, from which nbgrader takes its points."""
+        exercise = _exercise_of(cell)
+        if exercise is None:
+            if cell.execution_count is None:  # an instructor's own cell: no output would mean full points
+                cell.outputs = [new_output("error", ename="NotRun", evalue=self._stopped, traceback=[self._stopped])]
+            return
+        verdict = verdicts.get(exercise.id) or _nothing(exercise, self._reason(cell, errors.get(exercise.id, "")))
+        points = _points(verdict, float(cell.metadata.nbgrader["points"]))
+        printed = "".join(output.text for output in cell.outputs if output.output_type == "stream")
+        cell.execution_count = cell.execution_count or 0
+        cell.outputs = [
+            new_output("display_data", {"text/html": verdict.html(), "text/plain": verdict.text()}),
+            *([new_output("stream", name="stdout", text=_shortened(printed, self.max_output_chars))] if printed else []),
+            new_output("execute_result", {"text/plain": repr(points)}, execution_count=cell.execution_count),
+        ]
+
+    def _reason(self, cell: NotebookNode, error_of_answer: str) -> str:
+        """Why the judge was handed nothing for a test cell."""
+        if cell.execution_count is None:
+            return f"No answer reached the judge. {self._stopped}".strip()
+        if error_of_answer:
+            return f"No answer reached the judge: the cell of the answer raised {error_of_answer}"
+        error = _error(cell)
+        if error:
+            return f"No answer reached the judge: running this cell raised {error}"
+        return "No answer reached the judge; what this cell printed, if anything, says more."
 
 
-def write_verdict(cell: NotebookNode, verdict: Verdict | None, died: str) -> None:
-    """Replace a test cell's outputs by the judge's: no verdict is no points, with the reason."""
-    printed = "".join(output.text for output in cell.outputs if output.output_type == "stream")
-    errors = [output for output in cell.outputs if output.output_type == "error"]
-    if verdict is None:
-        reason = died or (f"{errors[0].ename}: {errors[0].evalue}" if errors else "No answer reached the judge.")
-        html = f"<p><b>Not judged, 0 points.</b> {escape(reason[:2000])}</p>"
-        shown = {"text/html": html, "text/plain": f"Not judged, 0 points. {reason[:2000]}"}
-    else:
-        shown = {"text/html": verdict.html(), "text/plain": verdict.text()}
-    cell.outputs = [new_output("display_data", data=shown)]
-    if printed.strip():
-        cell.outputs.insert(0, new_output("stream", name="stdout", text=printed[:_MAX_TEXT]))
-    points = verdict.points if verdict else 0.0
-    # nbgrader reads partial credit from here; an error or anything on stderr would be zero for it.
-    cell.outputs.append(new_output("execute_result", data={"text/plain": repr(float(points))}, execution_count=1))
+def _error(cell: NotebookNode) -> str:
+    """The error that a cell ended with, in a line; empty if there is none."""
+    for output in cell.outputs:
+        if output.output_type == "error":
+            return _shortened(f"{output.ename}: {output.evalue}".strip(": "), 300)
+    return ""
 
 
-def _tested_exercise(cell: NotebookNode) -> str | None:
-    """The id of the exercise that a test cell tests; None for any other cell."""
-    info = cell.metadata.get("nbgrader", {})
-    tests = cell.cell_type == "code" and info.get("grade") and not info.get("solution")
-    return info["grade_id"].removeprefix("test_") if tests and info["grade_id"].startswith("test_") else None
-
-
-def course_seed(start: Path) -> int:
-    """The seed of the hidden cases: ``AUTOGRADER_SEED``, else a secret file in the course's folder, made if missing."""
-    named = os.environ.get(SEED_VARIABLE)
-    if named:
-        return int(named)
-    root = next((folder for folder in (start, *start.parents) if (folder / "nbgrader_config.py").is_file()), start)
-    path = root / SEED_FILE
+def _exercise_of(cell: NotebookNode) -> Exercise | None:
+    """The exercise whose test cell this is, if it is one of ours."""
+    grade_id = cell.metadata.nbgrader.get("grade_id", "")
+    if not grade_id.startswith(_TEST):
+        return None
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return int(path.read_text())
-    with os.fdopen(handle, "w") as file:
-        file.write(str(secrets.randbits(63)))
-    return int(path.read_text())
+        return find(grade_id.removeprefix(_TEST))
+    except UnknownExercise:
+        return None
+
+
+def _points(verdict: Verdict, worth: float) -> float:
+    """The points of a verdict in a cell that the gradebook says is worth ``worth``."""
+    if verdict.max_points == worth:
+        return float(verdict.points)
+    return min(worth, round(worth * verdict.points / verdict.max_points, 4))
+
+
+def _nothing(exercise: Exercise, reason: str) -> Verdict:
+    """The verdict on an answer that never came."""
+    judgements = [JudgementResult(one.name, None, 0.0, one.points) for one in exercise.judgements]
+    case = CaseResult("hand in", False, reason)
+    return Verdict(exercise.id, False, 0.0, exercise.points, [case], judgements)
+
+
+def _described(cell: NotebookNode) -> str:
+    """A cell in words: its exercise, or how it begins."""
+    grade_id = cell.metadata.get("nbgrader", {}).get("grade_id")
+    if grade_id:
+        return f"the cell `{grade_id}`"
+    return f"the cell that begins with `{_shortened(cell.source.strip().splitlines()[0], 60)}`"
+
+
+def _shortened(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}\n… {len(text) - limit} more characters were left out\n"

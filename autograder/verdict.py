@@ -117,7 +117,8 @@ class Verdict:
         return (
             f"<div style='border-left:4px solid {_COLOURS[self.passed]};padding:0 0 0 12px;margin:4px 0'>"
             f"<p style='margin:4px 0'><b>{escape(self.headline())}</b></p>"
-            f"<table style='margin:4px 0'><tr><th></th><th style='text-align:left'>judged</th><th>points</th></tr>{rows}</table>"
+            "<table style='margin:4px 0'><tr><th></th><th style='text-align:left'>judged</th><th>points</th></tr>"
+            f"{rows}</table>"
             f"<details{'' if self.passed else ' open'}><summary>{len(self.cases)} cases</summary>"
             f"<table style='margin:4px 0'>{cases}</table></details>{printed}</div>"
         )

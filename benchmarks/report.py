@@ -23,9 +23,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def bar(name: str, figure: float, limit: float, at_least: bool) -> bool:
     """Print one bar: figure, bar, met or missed. Return whether it was met; not a number is missed."""
     met = figure >= limit if at_least else figure <= limit
-    print(
-        f"bar: {name}: {figure:.3g} (bar: {'at least' if at_least else 'at most'} {limit:g}) {'met' if met else 'MISSED'}"
-    )
+    side = "at least" if at_least else "at most"
+    print(f"bar: {name}: {figure:.3g} (bar: {side} {limit:g}) {'met' if met else 'MISSED'}")
     return met
 
 

@@ -43,6 +43,34 @@ _FUNCTIONAL = {
     "isend": ("send", 0, 3, 1),
     "irecv": ("recv", 0, 3, 1),
 }
+#: every method of dist.ProcessGroup, of any torch since 2.8, that leads to these
+GROUP_METHODS = [
+    "send",
+    "recv",
+    "recv_anysource",
+    "allreduce",
+    "allreduce_coalesced",
+    "broadcast",
+    "reduce",
+    "allgather",
+    "_allgather_base",
+    "all_gather_single",
+    "all_gather_single_coalesced",
+    "allgather_coalesced",
+    "allgather_into_tensor_coalesced",
+    "reduce_scatter",
+    "_reduce_scatter_base",
+    "reduce_scatter_single",
+    "reduce_scatter_single_coalesced",
+    "reduce_scatter_tensor_coalesced",
+    "gather",
+    "scatter",
+    "alltoall",
+    "alltoall_base",
+    "all_to_all_single",
+    "barrier",
+    "monitored_barrier",
+]
 #: namespace → operators that move data, or keep step
 OPERATORS = {"c10d": _C10D, "_c10d_functional": _FUNCTIONAL}
 

@@ -26,16 +26,8 @@ import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rankzero.observe.memory import MemoryMeter
-from rankzero.observe.operators import OPERATORS, algorithm_bytes
+from rankzero.observe.operators import GROUP_METHODS, OPERATORS, algorithm_bytes
 from rankzero.ranks.source import frame_of
-
-_METHODS = (
-    "send recv recv_anysource allreduce allreduce_coalesced broadcast reduce allgather _allgather_base "
-    "all_gather_single all_gather_single_coalesced allgather_coalesced allgather_into_tensor_coalesced "
-    "reduce_scatter _reduce_scatter_base reduce_scatter_single reduce_scatter_single_coalesced "
-    "reduce_scatter_tensor_coalesced gather scatter alltoall alltoall_base all_to_all_single barrier "
-    "monitored_barrier"
-).split()
 
 #: The recorder of the call that runs now; None between calls.
 _current: Recorder | None = None
@@ -221,7 +213,7 @@ def install() -> None:
 
         return call
 
-    for name in _METHODS:
+    for name in GROUP_METHODS:
         if hasattr(dist.ProcessGroup, name):
             setattr(dist.ProcessGroup, name, wrap_method(getattr(dist.ProcessGroup, name)))
 

@@ -174,8 +174,9 @@ def _mismatched_pair(logs: Sequence[RankLog]) -> str:
             if sent.seq < len(received) and received[sent.seq].bytes != sent.bytes:
                 other = received[sent.seq]
                 return (
-                    f"A send and its recv differ in size: rank {rank} sends {sent.dtype}{list(sent.shape)} "
-                    f"({sent.bytes:,} bytes), rank {sent.peer} receives {other.dtype}{list(other.shape)} ({other.bytes:,} bytes)."
+                    "A send and its recv differ in size: "
+                    f"rank {rank} sends {sent.dtype}{list(sent.shape)} ({sent.bytes:,} bytes), "
+                    f"rank {sent.peer} receives {other.dtype}{list(other.shape)} ({other.bytes:,} bytes)."
                 )
     return ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections import ChainMap
 from types import CodeType
-from typing import Any
+from typing import Any, ClassVar
 
 import cloudpickle
 
@@ -19,7 +19,7 @@ def _reduce_code(code: CodeType) -> tuple:
 
 
 class _Pickler(cloudpickle.CloudPickler):
-    dispatch_table = ChainMap({CodeType: _reduce_code}, cloudpickle.CloudPickler.dispatch_table)
+    dispatch_table: ClassVar = ChainMap({CodeType: _reduce_code}, cloudpickle.CloudPickler.dispatch_table)
 
 
 def dumps(value: Any) -> bytes:

@@ -130,7 +130,7 @@ def _culprit(ends: list[RankEnd]) -> RankEnd | None:
 def _failure(culprit: RankEnd, outcome: Outcome, difference: str) -> str:
     """What happened to the rank that failed."""
     same = all((end.kind, end.message) == (culprit.kind, culprit.message) for end in outcome.ends)
-    who = f"rank {culprit.rank}"
+    who = f"rank {culprit.rank}" if len(outcome.ends) > 1 else "your code"
     if culprit.state == "exited":
         talked = bool(outcome.logs[culprit.rank].messages)
         return f"{who} {culprit.exit_words(talked)}" + (f"\n{difference}" if difference else "")
@@ -169,8 +169,8 @@ def _cause(outcome: Outcome, rows: list[Row]) -> str:
         absent = [end.rank for end in outcome.ends if end.state == "finished"]
         if absent:
             return (
-                f"A collective is complete only when every rank of its group has called it, and {hang.rank_words(absent)} "
-                "finished without. Look for an `if` or an early `return` around the call."
+                "A collective is complete only when every rank of its group has called it, and "
+                f"{hang.rank_words(absent)} finished without. Look for an `if` or an early `return` around the call."
             )
     if any(row.state == "runs" for row in rows) and not kinds:
         return "These ranks are in no call at all: look for a loop that never ends."

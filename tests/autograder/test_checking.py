@@ -168,7 +168,12 @@ for junk in (b"\\xff" * 4096, struct.pack("!II", 2, 0) + b"[]", b"", pack({{"exe
     sock = fresh(); sock.sendall(junk); sock.close()
 channel = Channel(fresh())
 channel.send({{"ask": "verdicts", "verdicts": {{"my_share": {{"points": 3}}}}}})
-for request in ({{"exercise": "my_share", "hidden": True, "seed": 0, "verdict": {{"points": 3}}}}, {{"exercise": 7}}, {{"exercise": "my_share", "cells": 3}}):
+requests = [
+    {{"exercise": "my_share", "hidden": True, "seed": 0, "verdict": {{"points": 3}}}},
+    {{"exercise": 7}},
+    {{"exercise": "my_share", "cells": 3}},
+]
+for request in requests:
     channel.send(request, pickle.dumps((Bomb(),)))
     assert channel.receive()[0]
 """

@@ -124,6 +124,7 @@ def test_bad_answers_earn_nothing_and_get_a_sentence(body):
     assert verdict.first_failure.message.strip()
 
 
+SAME_VALUE = "def sum_over_ranks(value):\n    return value\n"
 ALWAYS_EQUAL = """
 import torch
 class Same(torch.Tensor):
@@ -142,9 +143,9 @@ class Number(float):
     [
         ALWAYS_EQUAL + "def sum_over_ranks(value):\n    return Number(value)\n",
         ALWAYS_EQUAL + "def sum_over_ranks(value):\n    return torch.ones(()).as_subclass(Same)\n",
-        "import torch\ntorch.allclose = torch.equal = lambda *a, **k: True\ndef sum_over_ranks(value):\n    return value\n",
-        "import autograder.judge as j\nj.judge = None\nimport builtins\nbuiltins.abs = lambda x: 0\ndef sum_over_ranks(value):\n    return value\n",
-        "import autograder.compare as c\nfor n in dir(c):\n    setattr(c, n, lambda *a, **k: None)\ndef sum_over_ranks(value):\n    return value\n",
+        "import torch\ntorch.allclose = torch.equal = lambda *a, **k: True\n" + SAME_VALUE,
+        "import autograder.judge as j\nj.judge = None\nimport builtins\nbuiltins.abs = lambda x: 0\n" + SAME_VALUE,
+        "import autograder.compare as c\nfor n in dir(c):\n    setattr(c, n, lambda *a, **k: None)\n" + SAME_VALUE,
     ],
 )
 def test_objects_that_lie_and_patches_earn_nothing(source):
@@ -166,7 +167,7 @@ def exercise_with(*judgements, cases):
     def drive(answers, inputs):
         return answers.answer(inputs["x"])
 
-    return Exercise("tiny", "00_start_here", ("answer",), judgements, lambda rng: cases, drive, process_group=False)
+    return Exercise("tiny", "00_start_here", ("answer",), judgements, lambda rng: cases, drive, process_group=True)
 
 
 def is_expected(case, seen):
@@ -193,16 +194,16 @@ class TestPoints:
         verdict = self.verdict("answer = lambda x: x", *self.cases())
         assert (verdict.points, verdict.max_points, verdict.passed) == (4.0, 4.0, True)
 
-    def test_a_judgement_earns_only_if_all_its_cases_pass_and_how_falls_with_value(self):
+    def test_a_judgement_earns_only_if_all_its_cases_pass_and_nothing_counts_without_the_first(self):
         verdict = self.verdict("answer = lambda x: min(x, 1)", *self.cases())
-        assert {one.name: (one.passed, one.points) for one in verdict.judgements} == {
-            "value": (False, 0.0),
-            "edge": (True, 1.0),
-            "how": (None, 0.0),
-        }
-        assert verdict.points == 1.0
+        assert [(one.name, one.passed, one.points) for one in verdict.judgements] == [
+            ("value", False, 0.0),
+            ("edge", None, 0.0),
+            ("how", None, 0.0),
+        ]
+        assert verdict.points == 0.0
 
-    def test_an_edge_that_fails_leaves_the_value_its_points(self):
+    def test_an_edge_that_fails_leaves_the_core_its_points_and_takes_those_of_how(self):
         verdict = self.verdict("answer = lambda x: x or 7", *self.cases())
         assert (verdict.points, verdict.passed) == (2.0, False)
 

@@ -266,7 +266,7 @@ class TestInterrupts:
         with rankzero.Ranks(2) as ranks:
             pids = ranks.run(os.getpid)
             interrupt_soon(0.5)
-            with pytest.raises(KeyboardInterrupt, match="time.sleep"):
+            with pytest.raises(KeyboardInterrupt, match=r"time\.sleep"):
                 ranks.run(loop)
             assert ranks.run(os.getpid) == pids
 

@@ -20,7 +20,8 @@ CELLS = {
     "bad option": "%%ranks 2 --what\n1",
     "cannot travel": "import threading\nlock = threading.Lock()",
     "uses what cannot travel": "%%ranks\nlock",
-    "run shows the cell": "import rankzero\nimport torch.distributed as dist\ndef body():\n    if dist.get_rank() == 1:\n        1 / 0\nrankzero.run(body, ranks=2)",
+    "run shows the cell": "import rankzero\nimport torch.distributed as dist\n"
+    "def body():\n    if dist.get_rank() == 1:\n        1 / 0\nrankzero.run(body, ranks=2)",
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 from autograder.exercise import find
 from autograder.judge import Answer, judge
 
-MUTANTS = Path(__file__).parent / "mutants"
+MUTANTS = Path(__file__).parent.parent / "mutants"
 SEED = 20_251
 #: Least numbers of wrong and right answers, by exercise; others need at least those under "".
 LEAST = {
