@@ -137,7 +137,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     room = run((folder or Path(tempfile.mkdtemp(prefix="rankzero-demo-"))).resolve())
     student = "cleo"
-    say(f"\nA `?` waits for a person: own words are graded in nbgrader's formgrader. Everything is kept in {room.folder}")
+    say(
+        f"\nA `?` waits for a person: own words are graded in nbgrader's formgrader. Everything is kept in {room.folder}"
+    )
     say(f"What {student} reads, for instance why an answer hangs:")
     for lesson in LESSONS:
         print(f"    {room.feedback(student, lesson)}")

@@ -122,7 +122,11 @@ class JudgedExecute(Execute):
         cell.execution_count = cell.execution_count or 0
         cell.outputs = [
             new_output("display_data", {"text/html": verdict.html(), "text/plain": verdict.text()}),
-            *([new_output("stream", name="stdout", text=_shortened(printed, self.max_output_chars))] if printed else []),
+            *(
+                [new_output("stream", name="stdout", text=_shortened(printed, self.max_output_chars))]
+                if printed
+                else []
+            ),
             new_output("execute_result", {"text/plain": repr(points)}, execution_count=cell.execution_count),
         ]
 
