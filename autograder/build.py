@@ -223,22 +223,22 @@ def _left_over(files: dict[str, bytes], root: Path) -> list[str]:
     ]
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     """Entry of ``python -m autograder.build``; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m autograder.build", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a notebook is out of date")
     options = parser.parse_args(arguments)
     try:
-        files = build()
+        files = build(root)
     except LessonError as error:
         print(error, file=sys.stderr)
         return 1
-    changed = differences(files)
+    changed = differences(files, root)
     if options.check:
         for name in changed:
             print(f"{name} is not what `make build` makes of the lessons")
         return 1 if changed else 0
-    write(files)
+    write(files, root)
     for name in changed:
         print(f"{'wrote' if name in files else 'removed'} {name}")
     print(f"{len(files)} notebooks are up to date")

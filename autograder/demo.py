@@ -68,9 +68,14 @@ def hand_in(room: Classroom, lesson: str, root: Path) -> None:
     """The whole class hands in one lesson."""
     notebook = room.released(lesson)
     right = answer_sources(lesson, root)
+    words = {
+        cell.metadata.nbgrader.grade_id: "Because every rank has to take part."
+        for cell in notebook.cells
+        if cell.cell_type == "markdown" and cell.metadata.get("nbgrader", {}).get("solution")
+    }
     imports = "import torch\nimport torch.distributed as dist\n\n\n"
     for student, (_, own) in CLASS.items():
-        answers = {} if student == EMPTY else dict(right)
+        answers = {} if student == EMPTY else {**right, **words}
         for name, source in own.items():
             if name in right:
                 answers[name] = f"# exercise: {name}\n{imports}{source}"
@@ -137,10 +142,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     room = run((folder or Path(tempfile.mkdtemp(prefix="rankzero-demo-"))).resolve())
     student = "cleo"
-    say(
-        f"\nA `?` waits for a person: own words are graded in nbgrader's formgrader. Everything is kept in {room.folder}"
-    )
-    say(f"What {student} reads, for instance why an answer hangs:")
+    say("\nA `?` waits for a person: answers in own words are graded in nbgrader's formgrader.")
+    say(f"Everything is kept in {room.folder}. What {student} reads, for instance why an answer hangs:")
     for lesson in LESSONS:
         print(f"    {room.feedback(student, lesson)}")
     return 0

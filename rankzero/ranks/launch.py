@@ -47,15 +47,25 @@ class Launch:
         self._backend = _checked_backend(backend, ranks)
         self._owner_pid = os.getpid()
         self._supervisor: subprocess.Popen | None = None
-        self._connections = Connections(ranks)
-        self.usable = True
+        self.usable = False
         try:
             self._start()
+        except (LaunchError, OSError):
+            if not warm.has_died():
+                raise
+            self._start()
+
+    def _start(self) -> None:
+        self._connections = Connections(self.ranks)
+        self.usable = True
+        try:
+            self._start_processes()
+            self._join()
         except BaseException:
             self.close()
             raise
 
-    def _start(self) -> None:
+    def _start_processes(self) -> None:
         connections = self._connections
         if start.warm_fork():
             warm.server().ask({"ranks": self.ranks}, connections.theirs)
@@ -68,6 +78,10 @@ class Launch:
                 stdin=subprocess.DEVNULL,
             )
         connections.handed_over()
+
+    def _join(self) -> None:
+        """Have the ranks form their group, and wait until they have."""
+        connections = self._connections
         threads = max(1, (os.cpu_count() or 1) // self.ranks)
         connections.send(
             {"backend": self._backend, "port": connections.port, "threads": threads, "context": _own_context()}

@@ -71,6 +71,17 @@ def server() -> WarmServer:
         return _server
 
 
+def has_died() -> bool:
+    """Whether this process's server has been killed, or is just ending; the next use starts another."""
+    if _server is None or _server.process is None:
+        return False
+    try:
+        _server.process.wait(timeout=0.5)  # its sockets close a moment before it can be seen to have ended
+        return True
+    except subprocess.TimeoutExpired:
+        return False
+
+
 def adopt(control: socket.socket) -> None:
     """In a process forked from the server: use it through ``control`` from now on."""
     global _server

@@ -162,6 +162,21 @@ def test_ranks_have_the_owners_folder_variables_and_arguments(tmp_path, monkeypa
     assert rankzero.run(just_written.answer, ranks=1) == [42]
 
 
+def test_a_warm_server_that_was_killed_is_replaced():
+    from rankzero.ranks import warm
+
+    warm.server().process.kill()
+    assert rankzero.run(scaled_rank, 1, ranks=2) == [0, 1]
+
+
+def test_threads_may_run_ranks_at_the_same_time():
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda factor: rankzero.run(scaled_rank, factor, ranks=2), range(8)))
+    assert results == [[0, factor] for factor in range(8)]
+
+
 def test_large_tensors_travel_both_ways():
     sent = torch.arange(4_000_000, dtype=torch.float32)
     received = rankzero.run(lambda tensor: tensor + dist.get_rank(), sent, ranks=2)
