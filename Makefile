@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt scripts/install_torch.py
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	@$(VENV)/bin/python scripts/install_torch.py
 	@echo "installing the course, JupyterLab, nbgrader and the test tools"
-	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lab,dev]'
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt -e '.[lab,dev]'
 	@touch $@
 
 lab: $(STAMP) ## set everything up and open JupyterLab on lesson 00 (PORT=… to choose the port)
@@ -48,7 +48,7 @@ demo: $(STAMP) ## grade a small class of submissions and show the result
 	@$(RUN) -m autograder.demo
 
 bench: $(STAMP) ## every benchmark; exits 1 if a bar is missed
-	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt -e '.[bench]'
 	@status=0; for script in benchmarks/launch.py benchmarks/all_reduce.py; do echo "== $$script"; $(RUN) $$script || status=1; done; exit $$status
 
 clean: ## remove the environment and what tests leave; work/ and grades stay

@@ -17,8 +17,10 @@ _OWN = [EntryPoint("doctor", "rankzero.machine:Doctor", "rankzero.commands")]
 class _Parser(argparse.ArgumentParser):
     """Says what is wrong with the options as JSON where the caller asked for JSON."""
 
+    as_json = False
+
     def error(self, message: str) -> NoReturn:
-        if "--json" in sys.argv:
+        if self.as_json:
             print(json.dumps({"error": message}))
             sys.exit(2)
         super().error(message)
@@ -26,6 +28,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a subcommand; returns its exit status, 2 for bad options."""
+    _Parser.as_json = "--json" in (sys.argv[1:] if arguments is None else arguments)
     parser = _Parser(prog="rankzero", description="Real ranks, and what a training run needs to know.")
     parser.add_argument("--version", action="version", version=f"rankzero {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)

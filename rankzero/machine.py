@@ -18,6 +18,9 @@ from html import escape
 GIB = 2**30
 #: The oldest torch that the course claims to work with.
 OLDEST_TORCH = (2, 8)
+OLDEST_PYTHON = (3, 10)
+#: What a learner cannot do without: a look at one of these that fails counts as missing.
+NEEDED = {"Python", "torch", "backends", "ranks"}
 
 
 @dataclass(frozen=True)
@@ -103,18 +106,25 @@ class Doctor:
 def _safely(name: str, look: Callable[[], tuple[str, ...]]) -> Finding:
     try:
         return Finding(name, *look())
+    except ModuleNotFoundError as error:
+        state = "missing" if name in NEEDED else "optional"
+        return Finding(name, state, f"cannot be looked at without {error.name}")
     except Exception as error:
-        return Finding(name, "optional", f"could not be looked at ({type(error).__name__}: {error})")
+        state = "missing" if name in NEEDED else "optional"
+        return Finding(name, state, f"does not work here ({type(error).__name__}: {error})")
 
 
 def _python() -> tuple[str, ...]:
-    return "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    detail = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    if sys.version_info < OLDEST_PYTHON:
+        return "missing", detail, f"install Python {'.'.join(map(str, OLDEST_PYTHON))} or newer"
+    return "ok", detail
 
 
 def _torch() -> tuple[str, ...]:
     try:
         import torch
-    except ImportError:
+    except ModuleNotFoundError:
         return "missing", "not installed", f"{_pip()} torch   (see pytorch.org for the build of your machine)"
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
     detail = f"{torch.__version__}, {build}"

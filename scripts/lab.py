@@ -31,7 +31,8 @@ def copy_new(source: Path, target: Path) -> list[Path]:
 
 def arguments() -> list[str]:
     """JupyterLab's arguments for this machine: root in a container, no display, a port that was asked for."""
-    chosen = [f"--ServerApp.root_dir={ROOT}", f"--ServerApp.default_url=/lab/tree/{FIRST}"]
+    # LabApp's address: JupyterLab sets its own over ServerApp's, also in what it prints.
+    chosen = [f"--ServerApp.root_dir={ROOT}", f"--LabApp.default_url=/lab/tree/{FIRST}"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         chosen.append("--allow-root")
     if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):

@@ -19,5 +19,9 @@ if command -v apt-get >/dev/null && [ "${as_root[*]:-}" != unavailable ]; then
     "${install[@]}" >/dev/null && exit 0
 fi
 echo "not installed: ${missing[*]}. The tests that need them will be skipped. To have them:"
-echo "    sudo apt-get install ${missing[*]}"
+if command -v apt-get >/dev/null; then
+    echo "    sudo apt-get install ${missing[*]}"
+else
+    echo "    install them with this system's package manager (bubblewrap is for Linux only)"
+fi
 exit 0

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from rankzero import machine
+from rankzero import cli, machine
 
 
 def test_this_machine_has_what_a_learner_needs():
@@ -34,15 +34,34 @@ def test_a_look_that_fails_is_told_and_is_no_crash(monkeypatch, name):
         raise OSError("odd machine")
 
     monkeypatch.setattr(machine, "_LOOKS", {name: broken})
-    (finding,) = machine.doctor().findings
-    assert finding.state == "optional"
+    found = machine.doctor()
+    (finding,) = found.findings
     assert "odd machine" in finding.detail
+    assert found.ok is (name not in machine.NEEDED)
+
+
+def test_what_cannot_be_looked_at_without_torch_says_so(monkeypatch):
+    def broken():
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setattr(machine, "_LOOKS", {"backends": broken, "GPUs": broken})
+    found = machine.doctor().findings
+    assert [finding.state for finding in found] == ["missing", "optional"]
+    assert all("without torch" in finding.detail for finding in found)
 
 
 def test_a_missing_bubblewrap_is_named_with_its_command(monkeypatch):
     monkeypatch.setattr(machine.shutil, "which", lambda name: None)
     assert machine._sandbox()[0] == "optional"
     assert "apt-get install bubblewrap" in machine._sandbox()[2]
+
+
+@pytest.mark.parametrize("arguments", [["--json"], ["no_such_command", "--json"], ["doctor", "--json", "--no-such"]])
+def test_bad_options_are_json_where_json_was_asked_for(arguments, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == 2
+    assert set(json.loads(capsys.readouterr().out)) == {"error"}
 
 
 def test_help_needs_no_torch():

@@ -1,6 +1,7 @@
 """pyproject.toml, constraints.txt and environment.yml say the same; the wheel holds what it should."""
 
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -59,13 +60,22 @@ def test_conda_users_get_the_same_ranges():
     assert normal(conda_requirements()) == normal(wanted)
 
 
+def test_conda_hands_pip_lines_that_it_can_read():
+    lines = re.findall(r"^ {6}- (.+)$", (ROOT / "environment.yml").read_text(), flags=re.MULTILINE)
+    assert lines[-1] == "-e ."
+    assert [Requirement(line).name for line in lines[:-1]] == ["playwright"]
+
+
 def test_conda_users_get_no_cuda():
     assert "pytorch-cpu" in conda_requirements()
 
 
 @pytest.mark.slow
 def test_the_wheel_holds_both_packages_and_no_lesson_solution_or_test(tmp_path):
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)]
+    # From a copy: a build leaves files behind, and what an earlier one left would come into the wheel.
+    source = tmp_path / "source"
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "work", "*.egg-info", "__pycache__"))
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(source)]
     subprocess.run(command, check=True, timeout=280)
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()

@@ -1,5 +1,6 @@
 """Solved notebooks pass as they are; students' notebooks fail exercise by exercise, readably, and never hang."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,7 @@ def test_a_solved_notebook_passes(lesson, tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--nbmake", "--nbmake-timeout=60", "-p", "no:cacheprovider", str(copy)],
         cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
