@@ -10,6 +10,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from PIL import Image
 
 INK = "#222222"
 FAINT = "#8a8a8a"
@@ -42,9 +43,13 @@ class Picture:
     """
 
     def __init__(self, figure: Figure, alt: str):
+        canvas = FigureCanvasAgg(figure)
+        figure.set(dpi=_DOTS_PER_INCH, facecolor=CARD)
+        canvas.draw()
+        # A palette keeps a picture well below 100 KB, and a notebook full of them small.
+        image = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba()).convert("RGB").quantize(64)
         buffer = io.BytesIO()
-        FigureCanvasAgg(figure)
-        figure.savefig(buffer, format="png", dpi=_DOTS_PER_INCH, facecolor=CARD)
+        image.save(buffer, format="png", optimize=True)
         self.png = buffer.getvalue()
         self.alt = alt
         self._width = round(figure.get_figwidth() * _DOTS_PER_INCH / 2)
@@ -68,6 +73,7 @@ def card(width: float, height: float, title: str) -> tuple[Figure, Axes]:
     """An empty card of ``width`` × ``height`` inches at twice the density of a screen."""
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.add_subplot()
+    figure.get_layout_engine().set(w_pad=0.16, h_pad=0.14)
     axes.set_facecolor(CARD)
     axes.set_title(title, color=INK, fontsize=12, loc="left", pad=10)
     axes.tick_params(colors=INK, labelsize=10, length=0)

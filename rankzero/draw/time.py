@@ -49,8 +49,14 @@ def timeline(seen: Observation) -> Picture:
         handles = [
             Patch(facecolor=KINDS[kind][0], hatch=KINDS[kind][1], edgecolor="white", label=kind) for kind in kinds
         ]
-        figure.legend(
-            handles=handles, loc="outside upper right", ncols=len(kinds), frameon=False, fontsize=9, labelcolor=INK
+        axes.legend(
+            handles=handles,
+            loc="lower right",
+            bbox_to_anchor=(1.0, 1.0),
+            ncols=len(kinds),
+            frameon=False,
+            fontsize=9,
+            labelcolor=INK,
         )
     counted = [
         f"rank {rank} made {len(seen.of_rank(rank))} calls ("

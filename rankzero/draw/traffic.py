@@ -16,8 +16,8 @@ def heat_map(seen: Observation) -> Picture:
     """The bytes from each rank (row) to each rank (column). Collectives are counted as a ring."""
     traffic, n = seen.traffic(), seen.ranks
     largest = max(map(max, traffic)) or 1
-    side = max(3.4, 0.85 * n + 1.4)
-    figure, axes = card(side + 0.4, side + 0.2, "bytes from rank (row) to rank (column)")
+    side = max(2.6, 0.68 * n) + 1.2
+    figure, axes = card(side + 0.5, side, "bytes from row to column")
     axes.imshow([[value / largest for value in row] for row in traffic], cmap=_SHADES, vmin=0, vmax=1)
     for row in range(n):
         for column in range(n):
@@ -44,7 +44,7 @@ def steps(seen: Observation) -> Picture:
     rounds = _rounds(seen)
     shown = rounds[:_MAX_ROUNDS]
     n = seen.ranks
-    figure, axes = card(max(4.2, 1.15 * n + 1.6), 0.55 * max(1, len(shown)) + 1.5, "sends, round by round")
+    figure, axes = card(max(4.2, 1.15 * n + 1.6), 0.6 * max(1, len(shown)) + 1.3, "sends, round by round")
     for number, sends in enumerate(shown):
         for message in sends:
             _arrow(axes, number, message, n)
@@ -52,11 +52,11 @@ def steps(seen: Observation) -> Picture:
         axes.text((n - 1) / 2, 0.5, "no rank has sent anything", ha="center", color=FAINT, fontsize=11)
     if len(rounds) > len(shown):
         more = f"… {len(rounds) - len(shown)} more rounds"
-        axes.text((n - 1) / 2, len(shown) - 0.1, more, ha="center", va="center", color=FAINT, fontsize=10)
+        axes.text((n - 1) / 2, len(shown) - 0.45, more, ha="center", va="center", color=FAINT, fontsize=10)
     for rank in range(n):
         axes.axvline(rank, color="#dddddd", linewidth=1, zorder=0)
     axes.set_xlim(-0.75, n - 0.25)
-    axes.set_ylim(max(1, len(shown)) + 0.1, -0.7)
+    axes.set_ylim(max(1, len(shown)) - 0.3, -0.6)
     axes.set_xticks(range(n), [f"rank {rank}" for rank in range(n)])
     axes.xaxis.tick_top()
     axes.set_yticks(range(len(shown)), [f"{number + 1}" for number in range(len(shown))])
@@ -81,18 +81,26 @@ def _arrow(axes, number: int, message: Message, n: int) -> None:
     source, target = message.rank, message.peer
     colour = COLOURS[source % len(COLOURS)] if source % len(COLOURS) != 6 else FAINT
     wraps = n > 2 and abs(source - target) == n - 1
-    label_at: float
+    label_at, bend = 0.0, 0.0
     if wraps:
         step = 0.55 if source > target else -0.55
         _line(axes, (source, number), (source + step, number), colour, head=False)
         _line(axes, (target - step, number), (target, number), colour, head=True)
         label_at = source + step / 2
     else:
-        bend = 0.0 if abs(source - target) == 1 and n > 2 else -0.12 * (1 if source < target else -1)
+        bend = 0.0 if abs(source - target) == 1 and n > 2 else -0.2
         _line(axes, (source, number), (target, number), colour, head=True, bend=bend)
         label_at = (source + target) / 2
-    shift = -0.16 if source < target or wraps else 0.26 if n == 2 else -0.16
-    axes.text(label_at, number + shift, size_words(message.bytes), ha="center", va="bottom", fontsize=8, color=INK)
+    below = not wraps and target < source
+    axes.text(
+        label_at,
+        number + (0.13 + 0.9 * abs(bend)) * (1 if below else -1),
+        size_words(message.bytes),
+        ha="center",
+        va="top" if below else "bottom",
+        fontsize=8,
+        color=INK,
+    )
 
 
 def _line(axes, start, end, colour, head: bool, bend: float = 0.0) -> None:

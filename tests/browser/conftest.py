@@ -55,10 +55,9 @@ def lab(course):
         "JUPYTER_TOKEN": "desk",
         "PYTHONPATH": str(course),
     }
-    log = open(course.parent / "jupyter.log", "w")
-    server = subprocess.Popen(
-        [sys.executable, "scripts/lab.py"], cwd=course, env=environment, stdout=log, stderr=log, start_new_session=True
-    )
+    command = [sys.executable, "scripts/lab.py"]
+    with open(course.parent / "jupyter.log", "w") as log:
+        server = subprocess.Popen(command, cwd=course, env=environment, stdout=log, stderr=log, start_new_session=True)
     address = f"http://127.0.0.1:{port}"
     deadline = time.monotonic() + 60
     while True:
@@ -75,7 +74,6 @@ def lab(course):
         server.wait(timeout=15)
     except subprocess.TimeoutExpired:
         server.kill()
-    log.close()
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,92 @@
+"""The pictures: their words carry the numbers, they stay small, and nothing global is touched."""
+
+import io
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.distributed as dist
+from PIL import Image
+
+import rankzero
+from rankzero import draw
+from rankzero.observe.observation import Message, Observation
+
+
+def message(rank, index, kind, peer=None, n_bytes=2048, issued=0.0, done=0.001, ranks=3):
+    return Message(rank, index, kind, tuple(range(ranks)), peer, n_bytes, n_bytes, (512,), "float32", issued, done)
+
+
+def ring(ranks=3, rounds=2):
+    messages = [
+        message(
+            rank, number, "send", (rank + 1) % ranks, issued=0.002 * number, done=0.002 * number + 0.001, ranks=ranks
+        )
+        for rank in range(ranks)
+        for number in range(rounds)
+    ]
+    return Observation(ranks, [None] * ranks, messages)
+
+
+PICTURES = (draw.heat_map, draw.timeline, draw.steps)
+
+
+def test_the_words_carry_the_numbers():
+    seen = ring()
+    assert "rank 2 sent 4 KiB to rank 0" in draw.heat_map(seen).alt
+    assert "round 2: 0 to 1 (2 KiB), 1 to 2 (2 KiB), 2 to 0 (2 KiB)" in draw.steps(seen).alt
+    assert "rank 1 made 2 calls (2 send) in 3 ms" in draw.timeline(seen).alt
+    told = draw.predicted_against_measured([8, 1024], [2e-5, 3e-4], [2.5e-5, 3e-4]).alt
+    assert "8 B: 20 µs measured, 25 µs predicted" in told
+
+
+@pytest.mark.parametrize("picture", PICTURES)
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_pictures_are_small_and_real(picture, ranks):
+    made = picture(ring(ranks, rounds=20))
+    assert len(made.png) < 100_000
+    width, height = Image.open(io.BytesIO(made.png)).size
+    assert width > 300
+    assert height > 200
+
+
+@pytest.mark.parametrize("picture", PICTURES)
+@pytest.mark.parametrize("messages", [[], [message(0, 0, "recv", 1, done=None)], [message(0, 0, "barrier", n_bytes=0)]])
+def test_odd_observations_draw_too(picture, messages):
+    assert picture(Observation(3, [None] * 3, messages)).png
+
+
+def test_a_real_run_draws_from_its_observation():
+    def body():
+        dist.all_reduce(torch.ones(1024))
+        dist.barrier()
+
+    seen = rankzero.watch(body, ranks=2)
+    assert "rank 0 sent 4 KiB to rank 1" in seen.heat_map().alt
+    assert "1 all_reduce, 1 barrier" in seen.timeline().alt
+    assert "0 rounds" in seen.steps().alt
+
+
+def test_a_picture_shows_itself_with_its_words_escaped(tmp_path):
+    picture = draw.heat_map(ring())
+    picture.alt = "it's <b>"
+    assert "alt='it&#x27;s &lt;b&gt;'" in picture._repr_html_()
+    picture.save(tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_matplotlibs_global_state_is_left_alone():
+    script = (
+        "import sys\nfrom rankzero import draw\nfrom rankzero.observe.observation import Observation\n"
+        "draw.timeline(Observation(2, [None] * 2))\nprint('matplotlib.pyplot' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.strip() == "False", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "words"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**20, "1 MiB"), (3 * 2**30, "3 GiB")]
+)
+def test_sizes_in_words(n_bytes, words):
+    assert draw.style.size_words(n_bytes) == words
