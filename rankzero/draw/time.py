@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+from matplotlib.transforms import ScaledTranslation
 
-from rankzero.draw.style import COLOURS, FAINT, INK, KINDS, Picture, card, size_words, time_words
+from rankzero.draw.style import CARD, COLOURS, FAINT, INK, KINDS, Picture, card, size_words, time_words
 from rankzero.observe.observation import Message, Observation
 
 
@@ -17,7 +18,7 @@ def timeline(seen: Observation) -> Picture:
     began = min((message.issued_seconds for message in messages), default=0.0)
     ended = max((_end(message) for message in messages), default=began) or began
     span = max(ended - began, 1e-6)
-    figure, axes = card(7.2, 0.52 * seen.ranks + 1.5, "calls of each rank over time")
+    figure, axes = card(7.2, 0.52 * seen.ranks + 1.55, "calls of each rank over time")
     for message in messages:
         colour, hatch = KINDS[message.kind]
         left = 1e3 * (message.issued_seconds - began)
@@ -37,7 +38,16 @@ def timeline(seen: Observation) -> Picture:
             linewidth=0.6,
         )
         if message.done_seconds is None:
-            axes.text(left + width, message.rank + shift, " never complete", va="center", fontsize=8, color=INK)
+            axes.text(
+                left + width,
+                message.rank + shift,
+                "never complete ",
+                ha="right",
+                va="center",
+                fontsize=8,
+                color=INK,
+                bbox={"facecolor": CARD, "edgecolor": "none", "pad": 1.5},
+            )
     axes.set_ylim(seen.ranks - 0.45, -0.55)
     axes.set_yticks(range(seen.ranks), [f"rank {rank}" for rank in range(seen.ranks)])
     axes.set_xlim(0, 1e3 * span * 1.02)
@@ -49,11 +59,16 @@ def timeline(seen: Observation) -> Picture:
         handles = [
             Patch(facecolor=KINDS[kind][0], hatch=KINDS[kind][1], edgecolor="white", label=kind) for kind in kinds
         ]
+        # In a row of its own, 42 points below the lanes, where it meets neither title nor labels.
+        below = axes.transAxes + ScaledTranslation(0, -42 / 72, figure.dpi_scale_trans)
         axes.legend(
             handles=handles,
-            loc="lower right",
-            bbox_to_anchor=(1.0, 1.0),
-            ncols=len(kinds),
+            loc="upper left",
+            bbox_to_anchor=(0.0, 0.0),
+            bbox_transform=below,
+            borderpad=0,
+            borderaxespad=0,
+            ncols=min(len(kinds), 6),
             frameon=False,
             fontsize=9,
             labelcolor=INK,

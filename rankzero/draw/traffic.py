@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import FancyArrowPatch
 
@@ -40,14 +42,15 @@ def heat_map(seen: Observation) -> Picture:
 
 
 def steps(seen: Observation) -> Picture:
-    """The sends, round by round: round k holds each rank's k-th send."""
+    """The sends, round by round: a send's round is one after all that its rank sent or received before it."""
     rounds = _rounds(seen)
     shown = rounds[:_MAX_ROUNDS]
     n = seen.ranks
-    figure, axes = card(max(4.2, 1.15 * n + 1.6), 0.6 * max(1, len(shown)) + 1.3, "sends, round by round")
+    straight = all((one.peer - one.rank) % n in (1, n - 1) for sends in shown for one in sends)
+    row, column = 0.6 if n > 2 and straight else 0.9, 1.15
+    figure, axes = card(max(4.2, column * n + 1.6), row * max(1, len(shown)) + 1.3, "sends, round by round")
     for number, sends in enumerate(shown):
-        for message in sends:
-            _arrow(axes, number, message, n)
+        _draw_round(axes, number, sends, n, row / column)
     if not rounds:
         axes.text((n - 1) / 2, 0.5, "no rank has sent anything", ha="center", color=FAINT, fontsize=11)
     if len(rounds) > len(shown):
@@ -59,7 +62,7 @@ def steps(seen: Observation) -> Picture:
     axes.set_ylim(max(1, len(shown)) - 0.3, -0.6)
     axes.set_xticks(range(n), [f"rank {rank}" for rank in range(n)])
     axes.xaxis.tick_top()
-    axes.set_yticks(range(len(shown)), [f"{number + 1}" for number in range(len(shown))])
+    axes.set_yticks(range(len(shown)), [f"round {number + 1}" for number in range(len(shown))])
     told = [
         f"round {number + 1}: "
         + ", ".join(f"{message.rank} to {message.peer} ({size_words(message.bytes)})" for message in sends)
@@ -69,37 +72,65 @@ def steps(seen: Observation) -> Picture:
 
 
 def _rounds(seen: Observation) -> list[list[Message]]:
-    by_rank = [[message for message in seen.of_rank(rank) if message.kind == "send"] for rank in range(seen.ranks)]
-    return [
-        [sends[number] for sends in by_rank if number < len(sends)]
-        for number in range(max(map(len, by_rank), default=0))
-    ]
+    """The sends by round. All ranks read one clock, so whatever a send depends on was issued before it."""
+    sends = sorted((one for one in seen.messages if one.kind == "send"), key=lambda one: one.issued_seconds)
+    numbered = Counter()  # messages seen so far, by (from, to)
+    heard: list[list[tuple[float, tuple]]] = [[] for _ in range(seen.ranks)]  # what each rank received, and when
+    for recv in (one for one in seen.messages if one.kind == "recv"):
+        pair = (recv.peer, recv.rank)
+        if recv.done_seconds is not None:
+            heard[recv.rank].append((recv.done_seconds, (*pair, numbered[pair])))
+        numbered[pair] += 1
+    numbered.clear()
+    latest = [0] * seen.ranks  # the round of each rank's last send
+    round_of: dict[tuple, int] = {}
+    by_round: list[list[Message]] = []
+    for send in sends:
+        before = [round_of.get(key, 0) for done, key in heard[send.rank] if done <= send.issued_seconds]
+        number = latest[send.rank] = 1 + max([latest[send.rank], *before])
+        pair = (send.rank, send.peer)
+        round_of[(*pair, numbered[pair])] = number
+        numbered[pair] += 1
+        by_round += [[] for _ in range(number - len(by_round))]
+        by_round[number - 1].append(send)
+    return [sorted(sent, key=lambda one: one.rank) for sent in by_round]
 
 
-def _arrow(axes, number: int, message: Message, n: int) -> None:
-    """One send; one that wraps around the ring leaves the picture on one side and comes back on the other."""
-    source, target = message.rank, message.peer
-    colour = COLOURS[source % len(COLOURS)] if source % len(COLOURS) != 6 else FAINT
-    wraps = n > 2 and abs(source - target) == n - 1
-    label_at, bend = 0.0, 0.0
-    if wraps:
-        step = 0.55 if source > target else -0.55
-        _line(axes, (source, number), (source + step, number), colour, head=False)
-        _line(axes, (target - step, number), (target, number), colour, head=True)
-        label_at = source + step / 2
-    else:
-        bend = 0.0 if abs(source - target) == 1 and n > 2 else -0.2
-        _line(axes, (source, number), (target, number), colour, head=True, bend=bend)
-        label_at = (source + target) / 2
-    below = not wraps and target < source
+def _draw_round(axes, number: int, sends: list[Message], n: int, aspect: float) -> None:
+    """One row. ``aspect``: the height of a row over the width of a column."""
+    is_ring = n > 2 and len(sends) > 1 and all((one.peer - one.rank) % n in (1, n - 1) for one in sends)
+    far = [one for one in sends if n == 2 or (not is_ring and abs(one.peer - one.rank) > 1)]
+    for send in sends:
+        source, target = send.rank, send.peer
+        colour = COLOURS[source] if source < len(COLOURS) and source != 6 else FAINT
+        if is_ring and abs(source - target) == n - 1:
+            # It leaves the picture on one side and comes back on the other.
+            out = 0.55 if source > target else -0.55
+            _line(axes, (source, number), (source + out, number), colour, head=False)
+            _line(axes, (target - out, number), (target, number), colour, head=True)
+            _label(axes, source + out / 2, number, send)
+        elif send in far:
+            rise = (0.2 if n == 2 else 0.16 + 0.42 * far.index(send) / len(far)) * (1 if source < target else -1)
+            _line(
+                axes, (source, number), (target, number), colour, head=True, bend=-2 * rise * aspect / (target - source)
+            )
+            _label(axes, (source + target) / 2, number - rise, send, below=rise < 0)
+        else:
+            _line(axes, (source, number), (target, number), colour, head=True)
+            _label(axes, (source + target) / 2, number, send, below=source > target and not is_ring)
+
+
+def _label(axes, x: float, y: float, send: Message, below: bool = False) -> None:
+    """The size of a message, beside its arrow."""
     axes.text(
-        label_at,
-        number + (0.13 + 0.9 * abs(bend)) * (1 if below else -1),
-        size_words(message.bytes),
+        x,
+        y + (0.09 if below else -0.09),
+        size_words(send.bytes),
         ha="center",
         va="top" if below else "bottom",
         fontsize=8,
         color=INK,
+        bbox={"facecolor": CARD, "edgecolor": "none", "pad": 0.6},
     )
 
 

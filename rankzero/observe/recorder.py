@@ -12,6 +12,7 @@ What a raw backend object does, or code that switches dispatch modes off, is not
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -26,6 +27,7 @@ import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rankzero.observe.memory import MemoryMeter
+from rankzero.observe.observation import Frame
 from rankzero.observe.operators import GROUP_METHODS, OPERATORS, algorithm_bytes
 from rankzero.ranks.source import frame_of
 
@@ -75,7 +77,7 @@ class Recorder:
         if getattr(self._local, "active", False):
             work = method(group, *args, **kwargs)
         else:
-            with _Scope(self):
+            with self._scope():
                 work = method(group, *args, **kwargs)
         if isinstance(work, dist.Work):
             self._works[id(work)] = (weakref.ref(work), issued)
@@ -87,7 +89,7 @@ class Recorder:
         """A call of ``Work.wait``."""
         known = self._works.pop(id(work), None)
         issued = known[1] if known and known[0]() is work else []
-        self._write({"e": "wait", "i": issued, "t": self._now(), "where": frame_of(sys._getframe(2))})
+        self._wait(issued, frame_of(sys._getframe(2)))
         result = wait(work, *args, **kwargs)
         self._done(issued)
         return result
@@ -110,7 +112,7 @@ class Recorder:
             self.memory.before(func, args, kwargs)
         if table is None or name not in table:
             if name == "wait_tensor":
-                self._write({"e": "wait", "i": self._last_functional, "t": self._now()})
+                self._wait(self._last_functional, frame_of(sys._getframe(2)))
             out = func(*args, **kwargs)
             if name == "wait_tensor":
                 self._done(self._last_functional)
@@ -146,34 +148,38 @@ class Recorder:
             key = (kind, peer, tuple(members)) if kind in ("send", "recv") else tuple(members)
             seq = self._seq[key]
             self._seq[key] += 1
+        shape = [] if first is None else list(first.shape)
+        dtype = "" if first is None else str(first.dtype).removeprefix("torch.")
+        sent = algorithm_bytes(kind, payload, len(members), peer == self._rank)
+        reduce_op = getattr(self._local, "reduce_op", None)
+        main = threading.current_thread() is threading.main_thread()
         self._write(
-            {
-                "e": "call",
-                "i": index,
-                "kind": kind,
-                "group": members,
-                "peer": peer,
-                "bytes": payload,
-                "sent": algorithm_bytes(kind, payload, len(members), peer == self._rank),
-                "shape": [] if first is None else list(first.shape),
-                "dtype": "" if first is None else str(first.dtype).removeprefix("torch."),
-                "seq": seq,
-                "reduce": getattr(self._local, "reduce_op", None),
-                "main": threading.current_thread() is threading.main_thread(),
-                "t": self._now(),
-                "where": frame_of(sys._getframe(3)),
-            }
+            f'"e": "call", "i": {index}, "kind": "{kind}", "group": {members}, "peer": {_json(peer)}, '
+            f'"bytes": {payload}, "sent": {sent}, "shape": {shape}, "dtype": "{dtype}", "seq": {seq}, '
+            f'"reduce": {_json(reduce_op)}, "main": {_json(main)}, "where": {_json(frame_of(sys._getframe(3)))}'
         )
         return index
 
+    def _scope(self) -> _Scope:
+        """This thread's scope; making one costs more than entering it."""
+        if not hasattr(self._local, "scope"):
+            self._local.scope = _Scope(self)
+        return self._local.scope
+
+    def _wait(self, issued: list[int], where: Frame | None) -> None:
+        self._write(f'"e": "wait", "i": {issued}, "where": {_json(where)}')
+
     def _done(self, issued: list[int]) -> None:
-        self._write({"e": "done", "i": issued, "t": self._now()})
+        self._write(f'"e": "done", "i": {issued}')
 
-    def _now(self) -> float:
-        return time.monotonic() - self._began
+    def _write(self, event: str) -> None:
+        """Write one event. Its line is put together by hand: encoding a dict costs more than many a call."""
+        os.write(self._fd, f'{{{event}, "t": {time.monotonic() - self._began:.7f}}}\n'.encode())
 
-    def _write(self, event: dict[str, Any]) -> None:
-        os.write(self._fd, json.dumps(event).encode() + b"\n")
+
+@functools.lru_cache(maxsize=4096, typed=True)  # 1 is not true in JSON
+def _json(value: str | int | bool | Frame | None) -> str:
+    return json.dumps(value)
 
 
 class _Scope(TorchDispatchMode):
