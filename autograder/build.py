@@ -28,6 +28,7 @@ try:
     import rankzero
 except ModuleNotFoundError:
     %pip install --quiet "rankzero @ git+https://github.com/{repository}@{branch}"
+    import rankzero
 
 from autograder import check, progress, quiz
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html import escape
 
 from autograder.exercise import Question, Quiz, find
@@ -32,7 +33,7 @@ def explain(questions: Quiz) -> None:
     """Say why the right answers are right; shown when they have been given."""
     from IPython.display import display
 
-    parts = "".join(f"<p><b>{escape(one.key)}.</b> {escape(one.why)}</p>" for one in questions.questions)
+    parts = "".join(f"<p><b>{escape(one.key)}.</b> {_html(one.why)}</p>" for one in questions.questions)
     plain = "\n".join(f"{one.key}. {one.why}" for one in questions.questions)
     display({"text/html": parts, "text/plain": plain}, raw=True)
 
@@ -52,14 +53,19 @@ def _widget(questions: Quiz):
     update()
     rows: list = []
     for one in questions.questions:
-        rows += [widgets.HTML(f"<b>{escape(one.key)}.</b> {escape(one.text)}"), choices[one.key]]
+        rows += [widgets.HTML(f"<b>{escape(one.key)}.</b> {_html(one.text)}"), choices[one.key]]
     return widgets.VBox([*rows, line])
 
 
 def _choice(widgets, question: Question):
-    options = [(f"{letter}  {text}", letter) for letter, text in question.options.items()]
+    options = [(f"{letter}  {text.replace('`', '')}", letter) for letter, text in question.options.items()]
     layout = widgets.Layout(width="100%")
     return widgets.RadioButtons(options=options, value=None, layout=layout)
+
+
+def _html(text: str) -> str:
+    """Escaped text, with `code` as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
 def _text(questions: Quiz) -> str:

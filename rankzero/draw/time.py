@@ -74,9 +74,7 @@ def timeline(seen: Observation) -> Picture:
             labelcolor=INK,
         )
     counted = [
-        f"rank {rank} made {len(seen.of_rank(rank))} calls ("
-        + ", ".join(_counts(seen.of_rank(rank)))
-        + f") in {time_words(_busy(seen.of_rank(rank)))}"
+        f"rank {rank} made {' and '.join(_counts(seen.of_rank(rank)))} in {time_words(_busy(seen.of_rank(rank)))}"
         for rank in range(seen.ranks)
         if seen.of_rank(rank)
     ]
@@ -124,4 +122,4 @@ def _busy(messages: list[Message]) -> float:
 
 def _counts(messages: list[Message]) -> list[str]:
     kinds = [message.kind for message in messages]
-    return [f"{kinds.count(kind)} {kind}" for kind in sorted(set(kinds))]
+    return [f"{kinds.count(kind)} × {kind}" for kind in sorted(set(kinds))]

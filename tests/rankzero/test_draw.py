@@ -36,7 +36,7 @@ def test_the_words_carry_the_numbers():
     seen = ring()
     assert "rank 2 sent 4 KiB to rank 0" in draw.heat_map(seen).alt
     assert "round 2: 0 to 1 (2 KiB), 1 to 2 (2 KiB), 2 to 0 (2 KiB)" in draw.steps(seen).alt
-    assert "rank 1 made 2 calls (2 send) in 3 ms" in draw.timeline(seen).alt
+    assert "rank 1 made 2 × send in 3 ms" in draw.timeline(seen).alt
     told = draw.predicted_against_measured([8, 1024], [2e-5, 3e-4], [2.5e-5, 3e-4]).alt
     assert "8 B: 20 µs measured, 25 µs predicted" in told
 
@@ -64,7 +64,7 @@ def test_a_real_run_draws_from_its_observation():
 
     seen = rankzero.watch(body, ranks=2)
     assert "rank 0 sent 4 KiB to rank 1" in seen.heat_map().alt
-    assert "1 all_reduce, 1 barrier" in seen.timeline().alt
+    assert "1 × all_reduce and 1 × barrier" in seen.timeline().alt
     assert "0 rounds" in seen.steps().alt
 
 

@@ -1,0 +1,491 @@
+# %% [markdown]
+# # 00 · Start here: your machine, your ranks
+#
+# {{badges}}
+#
+# Large models are trained by many processes that do nearly the same thing and talk to each other. This course lets you write that talking yourself. You need no GPU for it: the processes are real, and so is what they send, only the machine is small. This first lesson shows you the tools, and your first hang.
+#
+# **After this lesson you can**
+#
+# - start 4 real processes from a cell, and have their 4 results back in a fraction of a second;
+# - cut any number of items over any number of ranks, so that no rank has more than one item above another;
+# - add one number per rank with exactly one collective, in double precision;
+# - read a hang report, which comes within seconds where torch alone waits 30 minutes, and repair the cause;
+# - choose a place to work, knowing what it costs per hour and what it forgets when you close the lid.
+#
+# **You need** Python functions, and a tensor's `shape`, `dtype` and `+`. **Time** about 60 minutes. **Points** 10 for the exercises, 3 for the quiz, 2 for an answer in your own words.
+
+# %% setup
+
+# %% [markdown]
+# ## How a lesson works
+#
+# Run the cells from top to bottom with *Shift + Enter*. Four kinds of cell come back in every lesson:
+#
+# | cell | what you do |
+# |---|---|
+# | **predict** | type a number for `my_guess` before you go on. Nobody grades it; a wrong guess teaches most. |
+# | **exercise** | the cell begins with `# exercise: …` and ends in `NotImplementedError`. Replace that line with your answer. |
+# | **check** | runs your answer on several ranks, with the data of some visible cases. It says what is wrong and why, as often as you like. |
+# | **measure** | runs your answer on this machine and compares the result with your guess. |
+#
+# When your work is graded, hidden cases are added: other sizes, other numbers of ranks. Whoever understood the exercise passes them too. Each exercise is judged in parts, so half an answer earns part of the points. `progress()`, in the last section, shows where you stand. To hand in, save the notebook and give it to your course under its own name; leave the exercise and check cells in place.
+#
+# Stuck? Open the hints under the exercise, one at a time. Something odd in the kernel? *Restart kernel and run all cells* costs a minute and mends most things.
+
+# %%
+import time
+
+import torch
+import torch.distributed as dist
+
+import rankzero
+
+# %% [markdown]
+# ## 1 · A rank is a process with a number
+#
+# **A question from practice.** A run on 1,024 GPUs and a run on your laptop start the same Python function. What differs?
+#
+# Only two numbers. Every copy of the program is a **process** of its own: its own memory, its own variables. Each copy is told its number, its **rank**, from 0 upwards, and how many there are in all, the **world size**. Everything else follows from the two: which data to load, which shard to keep, whom to talk to. The library that carries what they say to each other is the **backend**: *gloo* between CPUs, *NCCL* between NVIDIA GPUs. The ranks that may talk together form a **process group**.
+#
+# `rankzero.run(fn, ranks=4)` starts four fresh processes, forms the group, calls `fn` on each of them, and brings back what each one returned.
+#
+# **Predict.** Four processes start, meet, and end. How many seconds does that take here?
+
+# %% predict
+my_guess = None  # seconds
+
+# %%
+def hello():
+    return f"rank {dist.get_rank()} of {dist.get_world_size()}, backend {dist.get_backend()}"
+
+
+rankzero.run(hello, ranks=4)
+
+# %% measure
+started = time.perf_counter()
+rankzero.run(hello, ranks=4)
+print(f"measured: {time.perf_counter() - started:.2f} s     your guess: {my_guess}")
+
+# %% [markdown]
+# Most people guess seconds, and for good reason: `torch.multiprocessing.spawn` took 7 s for the same on the two cores on which this was written (1 December 2026, torch 2.13), because every process imports torch anew. Here one process has imported torch beforehand, and each rank is a copy of it. `benchmarks/launch.py` in the repository repeats the comparison.
+#
+# The result is a list: what rank 0 returned stands first. There is no other way back. A rank that sets a global variable sets its own, and nobody else sees it:
+
+# %%
+counter = 0
+
+
+def count():
+    global counter
+    counter += 10 + dist.get_rank()
+    return counter
+
+
+print("on the ranks:  ", rankzero.run(count, ranks=4))
+print("in this kernel:", counter)
+
+# %% [markdown]
+# ### What can this machine do?
+#
+# `rankzero.doctor()` looks at torch, backends, GPUs and memory. What a learner needs is marked *ok* or *missing*, and beside what is missing stands the command that mends it. *Optional* things may wait. In a terminal the same is called `rankzero doctor`.
+
+# %%
+rankzero.doctor()
+
+# %% [markdown]
+# ## 2 · Who takes which items?
+#
+# **A question from practice.** A data set has 10 shards, and 4 ranks are to read them. Each item must be read once, by one rank, and since every step waits for the slowest rank, nobody should have much more than the others.
+#
+# **Predict.** How many of the 10 items does rank 3 get, if the first ranks take what is left over?
+
+# %% predict
+my_guess = None  # items
+
+# %% [markdown]
+# ### Exercise `my_share`
+#
+# **Goal** Give each rank its contiguous share of `n_items` items, numbered from 0.
+#
+# **Difficulty** ●○○ · **Time** 10 minutes · **Points** 3
+#
+# **Expected** with 10 items on 4 ranks: `range(0, 3)`, `range(3, 6)`, `range(6, 8)`, `range(8, 10)`.
+#
+# - Rank 0 has the first items, the last rank has the last ones. Together they hold every item once.
+# - Sizes differ by at most one, and the larger shares come first.
+# - With fewer items than ranks some shares are empty. Any empty range will do.
+#
+# **Free to choose** how you calculate it. No rank has to ask another one: every rank can work out its share from the three numbers alone.
+#
+# <details><summary>Hint 1</summary>
+#
+# `divmod(10, 4)` gives `(2, 2)`: two items for everybody, and two items left over. Who gets those two?
+#
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Before rank `r` begins, `r` ranks have taken their basic share, and `min(r, rest)` of them one item more.
+#
+# </details>
+# <details><summary>If you see this error</summary>
+#
+# - *a `range` was expected*: return `range(start, stop)`, not a list and not a pair.
+# - *the last items belong to nobody*: `n_items // world_size` rounds down, and the remainder was forgotten.
+# - *go beyond the last item*: the sizes were rounded up for every rank.
+#
+# </details>
+
+# %% solution my_share
+# exercise: my_share
+def my_share(n_items: int, rank: int, world_size: int) -> range:
+    """The items of one rank.
+
+    Args:
+        n_items: how many items there are, numbered from 0.
+        rank: whose share is asked for, 0 to world_size - 1.
+        world_size: over how many ranks the items are cut.
+
+    Returns:
+        A contiguous range. Sizes differ by at most one over the ranks; larger ones come first.
+    """
+    ### BEGIN SOLUTION
+    size, rest = divmod(n_items, world_size)
+    start = rank * size + min(rank, rest)
+    return range(start, start + size + (1 if rank < rest else 0))
+    ### END SOLUTION
+
+# %% tests my_share
+check("my_share", my_share)
+
+# %% measure
+def whose_items(n_items):
+    return my_share(n_items, dist.get_rank(), dist.get_world_size())
+
+
+shares = rankzero.run(whose_items, 10, ranks=4)
+print(*shares, sep="\n")
+print(f"rank 3 has {len(shares[3])} items     your guess: {my_guess}")
+
+# %% [markdown]
+# You will meet this cut again. Lesson 04 cuts tensors with it, and the ZeRO and FSDP lessons cut whole models.
+#
+# ## 3 · The first collective
+#
+# **A question from practice.** Each of 4 ranks has the loss of its own batch. How does every rank learn the sum?
+#
+# By a **collective**: an operation that all ranks of a group enter together, and that no rank leaves before it has what it needs from the others. `dist.all_reduce` combines one tensor per rank, and leaves the result on all of them. Here it looks for the largest number:
+
+# %%
+# %%ranks 4
+temperature = torch.tensor([20.0 + 3 * rank])
+print("before", temperature.item())
+dist.all_reduce(temperature, op=dist.ReduceOp.MAX)
+print("after ", temperature.item())
+
+# %% [markdown]
+# Two things to see here.
+#
+# - `all_reduce` works **in place**: it changes the tensor and returns None.
+# - `%%ranks` runs a cell on every rank. `rank`, `world_size`, `torch` and `dist` are ready, names of the notebook that the cell uses travel along, and the value of the last line is shown. These ranks live on, and remember what they assigned:
+
+# %%
+# %%ranks
+temperature.item() + rank
+
+# %% [markdown]
+# One trap before you write your own. A Python float has 53 binary digits, and a tensor made from it has 24:
+
+# %%
+print(torch.tensor(33_554_432.25).item(), torch.tensor(33_554_432.25).dtype)
+print(torch.tensor(33_554_432.25, dtype=torch.float64).item(), torch.float64)
+
+# %% [markdown]
+# **Predict.** How many microseconds does an all-reduce of a single number take between 4 ranks on this machine? A function call in Python takes about 0.1.
+
+# %% predict
+my_guess = None  # microseconds
+
+# %% [markdown]
+# ### Exercise `sum_over_ranks`
+#
+# **Goal** Every rank calls `sum_over_ranks(value)` with a number of its own, and every rank gets the sum of all of them.
+#
+# **Difficulty** ●○○ · **Time** 10 minutes · **Points** 3
+#
+# **Expected** on 4 ranks with 1.0, 10.0, 100.0 and 1000.0: every rank returns `1111.0`.
+#
+# - The result is a Python float, right to double precision.
+# - Exactly one collective for each call.
+#
+# **Free to choose** which collective.
+#
+# <details><summary>Hint 1</summary>
+#
+# A collective takes a tensor: make one from `value`, and give it the dtype that keeps all 53 digits.
+#
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# `dist.all_reduce(total)` adds, if you do not say otherwise. `total.item()` makes a float of a tensor with one element.
+#
+# </details>
+# <details><summary>If you see this error</summary>
+#
+# - *returned None*: you returned what `all_reduce` returns. It works in place.
+# - *right only to about 7 digits*: the tensor is float32.
+# - *Deadlock*: some rank does not reach the collective. Is there an `if` before it?
+#
+# </details>
+
+# %% solution sum_over_ranks
+# exercise: sum_over_ranks
+import torch
+import torch.distributed as dist
+
+
+def sum_over_ranks(value: float) -> float:
+    """The sum of every rank's ``value``, on every rank, to double precision.
+
+    All ranks of the group have to call it. It uses one collective.
+    """
+    ### BEGIN SOLUTION
+    total = torch.tensor(value, dtype=torch.float64)
+    dist.all_reduce(total)
+    return total.item()
+    ### END SOLUTION
+
+# %% tests sum_over_ranks
+check("sum_over_ranks", sum_over_ranks)
+
+# %% measure
+def median_microseconds(repeats=100):
+    taken = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        sum_over_ranks(1.0)
+        taken.append(time.perf_counter() - started)
+    return 1e6 * sorted(taken)[repeats // 2]
+
+
+print(f"measured: {max(rankzero.run(median_microseconds, ranks=4)):.0f} µs     your guess: {my_guess}")
+
+# %% [markdown]
+# It is hardly the 8 bytes that take this time. It is the way there: waking a process, crossing the system, waiting for the slowest. Lesson 04 gives this cost a name, α, and measures it.
+#
+# ### Watching ranks
+#
+# `rankzero.watch` runs a function as `rankzero.run` does, and returns an `Observation`: the results, and every message that was sent. It can draw itself. Here rank 1 comes 100 ms late, rank 2 comes 200 ms late, and rank 3 comes 300 ms late.
+#
+# **Predict.** For how many milliseconds does rank 0 stand in its all-reduce?
+
+# %% predict
+my_guess = None  # milliseconds
+
+# %% measure
+def late():
+    time.sleep(0.1 * dist.get_rank())
+    return sum_over_ranks(10.0 ** dist.get_rank())
+
+
+seen = rankzero.watch(late, ranks=4)
+call = seen.of_rank(0)[0]
+print(f"measured: {1e3 * (call.done_seconds - call.issued_seconds):.0f} ms     your guess: {my_guess}")
+seen.timeline()
+
+# %% [markdown]
+# All four leave together, and the bar of rank 0 is the longest. **A collective ends when the last rank has come.** One slow rank slows everybody down, which is why shares should be even. And if a rank never comes? Hold that thought for a moment, and look at the traffic first: who sent how much to whom. Collectives are drawn here as the ring in which they usually go around.
+
+# %% measure
+seen.heat_map()
+
+# %% [markdown]
+# ## 4 · A hang, and how to read it
+#
+# **A question from practice.** A job stands still. No error, no output, and the bill goes on. Where do you look?
+#
+# Here is a function with a mistake that nearly everybody makes once. Only rank 0 is to report the mean, so the all-reduce was put where only rank 0 comes by.
+#
+# **Predict.** torch has a time-out of its own for this. After how many **minutes** does it give up, if nobody sets another?
+
+# %% predict
+my_guess = None  # minutes
+
+# %%
+def only_rank_zero(value):
+    if dist.get_rank() == 0:
+        total = value.clone()
+        dist.all_reduce(total)
+        return total / dist.get_world_size()
+    return None
+
+
+try:
+    rankzero.run(only_rank_zero, torch.ones(3), ranks=4, timeout=3)
+except rankzero.HangError as hang:
+    print(hang)
+
+# %% measure
+from torch.distributed.distributed_c10d import default_pg_timeout
+
+print(f"torch waits {default_pg_timeout.total_seconds() / 60:.0f} minutes     your guess: {my_guess}")
+
+# %% [markdown]
+# Read the report from the top.
+#
+# 1. **What happened, and when it was seen.** Where it is certain that nobody can ever go on, the report comes at once. A loop that merely takes too long is reported at the deadline, here `timeout=3` seconds.
+# 2. **One line per rank**: it finished, or it raised, or it waits, and then in which call, with which tensor, at which line of your code. Look for the rank that does something else than the others.
+# 3. **The first difference**: the first call at which the ranks part ways. Mostly that is the mistake.
+#
+# The usual causes are few: a collective behind `if rank == 0`, an early `return` or `break` on some ranks, an exception that one rank caught, and one batch more on one rank than on the others. On a real cluster you will rarely have such a report at first. But you can always ask its two questions: *who waits where*, and *who never came?*
+#
+# ### Exercise `fix_the_hang`
+#
+# **Goal** Repair the function. Name it `rank_zero_reports`. Rank 0 returns the mean of `value` over all ranks, the others return None, and all of them return.
+#
+# **Difficulty** ●●○ · **Time** 10 minutes · **Points** 4
+#
+# **Expected** on 2 ranks with `[1., 2.]` and `[3., 4.]`: rank 0 returns `tensor([2., 3.])`, rank 1 returns None.
+#
+# - The mean is taken element by element, so it has the shape of `value`.
+# - The tensor that the caller handed in stays as it was.
+#
+# **Free to choose** the collective, also send and recv.
+#
+# <details><summary>Hint 1</summary>
+#
+# Which line has to be reached by every rank? And which decision may depend on the rank?
+#
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# First everybody does the all-reduce, then only rank 0 keeps the result. `dist.reduce(total, dst=0)` is the collective whose result only one rank needs.
+#
+# </details>
+# <details><summary>If you see this error</summary>
+#
+# - *the caller's `value` is changed*: a collective works in place, so give it a copy.
+# - *only rank 0 reports*: the other ranks returned a tensor too.
+# - *summed, never divided*: a mean is a sum divided by the world size.
+#
+# </details>
+
+# %% solution fix_the_hang
+# exercise: fix_the_hang
+import torch.distributed as dist
+from torch import Tensor
+
+
+def rank_zero_reports(value: Tensor) -> Tensor | None:
+    """The mean of ``value`` over all ranks, on rank 0; None on the others.
+
+    All ranks call it with tensors of one shape and dtype. ``value`` is left as it is.
+    """
+    ### BEGIN SOLUTION
+    total = value.clone()
+    dist.all_reduce(total)
+    return total / dist.get_world_size() if dist.get_rank() == 0 else None
+    ### END SOLUTION
+
+# %% tests fix_the_hang
+check("fix_the_hang", rank_zero_reports)
+
+# %% measure
+def report_my_rank():
+    return rank_zero_reports(torch.full((3,), float(dist.get_rank())))
+
+
+rankzero.run(report_my_rank, ranks=4)
+
+# %% [markdown]
+# ## 5 · Where to work
+#
+# Every exercise of this course runs on a laptop. When you want to see real GPUs, these are ways to get them. Prices change in both directions: an H100 SXM in RunPod's secure cloud cost $2.69 per hour in March 2026 and $3.99 in November.
+#
+# | place | what you get | price | what to know |
+# |---|---|---|---|
+# | your laptop | all ranks you like, gloo | none | `make lab` sets everything up |
+# | Google Colab | one T4 with 15.0 GiB; torch 2.11 preinstalled (August 2026) | free at times; else 1.19 units per hour, which is $0.12 (March 2026) | files are gone when the session ends, so download your notebook |
+# | Kaggle | **two** T4s, 4 logical CPUs, 31 GB of RAM | free, about 30 GPU hours per week (October 2026) | the free way to real NCCL between two GPUs; switch *Internet* on |
+# | RunPod | one to eight of nearly any card | RTX 4090 $0.74, H100 SXM $3.99 per GPU hour, secure cloud (September, November 2026) | billed by the second; what lies outside `/workspace` is lost on stop; a stopped disk costs $0.20 per GB and month (August 2026) |
+# | Lambda | A10 to B200, torch preinstalled | A10 $1.29, H100 SXM $4.29 per hour for one, $3.99 each for eight (September 2026) | no spot offers |
+#
+# **Predict.** You work 20 hours on a rented RTX 4090 and then leave a stopped disk of 100 GB behind for a month. What does it cost in all, in dollars?
+
+# %% predict
+my_guess = None  # US dollars
+
+# %% measure
+gpu_usd, disk_usd = 20 * 0.74, 100 * 0.20
+print(f"{gpu_usd:.2f} for the card + {disk_usd:.2f} for the disk = {gpu_usd + disk_usd:.2f} USD     your guess: {my_guess}")
+
+# %% [markdown]
+# The forgotten disk costs more than the work. Lesson 02 makes the whole calculation.
+#
+# ### The same on a GPU
+#
+# `rankzero.run` takes `backend="auto"`: NCCL where there is a GPU for each rank, gloo otherwise. Two ranks on one GPU never get NCCL, since it does not work so. The cell below runs on your GPUs if you have some.
+
+# %% measure
+def who_am_i():
+    if dist.get_backend() != "nccl":
+        return f"rank {dist.get_rank()} on the CPU, over gloo"
+    card = torch.device("cuda", dist.get_rank())
+    one = torch.ones(1, device=card)
+    dist.all_reduce(one)
+    return f"rank {dist.get_rank()} on {torch.cuda.get_device_name(card)}, over nccl, the sum is {one.item():.0f}"
+
+
+gpus = torch.cuda.device_count()
+print(*rankzero.run(who_am_i, ranks=max(gpus, 2)), sep="\n")
+if gpus == 0:
+    print("No GPU here. On Kaggle there would be two ranks, each on a T4 of its own, and the sum 2 over nccl.")
+elif gpus == 1:
+    print("One GPU for two ranks: gloo, on the CPU. With a second one it would be nccl.")
+if gpus and torch.cuda.get_device_capability(0) < (8, 0):
+    print("This card is older than Ampere, so it has no bf16: lessons that train use fp16 with a GradScaler.")
+
+# %% [markdown]
+# ## What have you learnt?
+#
+# Click through the questions, then type the letters below.
+
+# %% quiz
+quiz("quiz_00")
+
+# %% solution quiz_00
+# exercise: quiz_00
+answers = {"q1": None, "q2": None, "q3": None}  # a letter each, such as "b"
+### BEGIN SOLUTION
+answers = {"q1": "c", "q2": "b", "q3": "d"}
+### END SOLUTION
+
+# %% tests quiz_00
+check("quiz_00", answers)
+
+# %% [markdown]
+# ### In your own words
+#
+# A colleague writes: *"On one GPU my script runs through. On eight it stops after the third epoch without an error, and half an hour later it dies of a time-out."* What is the likeliest kind of mistake, why does one GPU not show it, and what do you look at first? Four or five sentences. (2 points, read by a person.)
+
+# %% words words_00 2
+# ### BEGIN SOLUTION
+# Some ranks enter a collective that others never reach: behind an `if` on the rank, after an early exit, or because one rank has a batch more than the others, which would fit the end of an epoch. The ranks that came wait for the rest until the time-out, 30 minutes by default. With one rank everybody who has to come is there, so nothing can wait. I would ask each rank in which call and at which line it stands, look for the one that stands elsewhere or has finished, and go back to the first call at which the ranks differ. A shorter time-out makes this quick.
+#
+# Rubric: 1 point for the cause (not all ranks enter the same collective) together with the reason why one rank hides it; 1 point for looking at where each rank waits and at the first difference between them.
+# ### END SOLUTION
+
+# %%
+progress()
+
+# %% [markdown]
+# **Next: lesson 04**, in which you write the all-reduce yourself, from send and receive to the ring.
+#
+# ### Sources
+#
+# - torch: `torch.distributed` in torch 2.13; its default time-out is read in the cell above.
+# - Colab: googlecolab/backend-info, 19 August 2026 (torch 2.11.0, T4 with 15,360 MiB); price: Chris McCormick's blog, checked 10 March 2026, at $9.99 per 100 units.
+# - Kaggle: Kaggle/docker-python, 12 August 2026; hours per week as of October 2026; CPUs and memory from the metadata of a run in 2024.
+# - RunPod: runpod/docs, 20 August 2026 (disks, billing); RTX 4090: 25 September 2026; H100 SXM: four price lists, March to November 2026.
+# - Lambda: price list of 25 September 2026.
+# - Start of 4 ranks with `spawn`: measured on 2 cores, torch 2.13, CPU.
