@@ -23,6 +23,8 @@ from rankzero.ranks.outcome import Outcome
 from rankzero.ranks.report import Report
 
 _LOAD_SECONDS = 15.0
+#: What a rank may send back in one case; right answers need a few megabytes.
+_MAX_RESULT_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class _Run:
         """Run cases in one launch, until it is broken."""
         exercise = self._exercise
         try:
-            launch = Launch(ranks, "auto" if exercise.process_group else None)
+            launch = Launch(ranks, "auto" if exercise.process_group else None, _MAX_RESULT_BYTES)
         except LaunchError as error:
             return self._stop("start", f"The ranks could not be started: {error}")
         try:

@@ -3,7 +3,9 @@
 #
 # {{badges}}
 #
-# Large models are trained by many processes that do nearly the same thing and talk to each other. This course lets you write that talking yourself. You need no GPU for it: the processes are real, and so is what they send, only the machine is small. This first lesson shows you the tools, and your first hang.
+# Large models are trained by many processes that do nearly the same thing and talk to each other. This course
+# lets you write that talking yourself. You need no GPU for it: the processes are real, and so is what they
+# send, only the machine is small. This first lesson shows you the tools, and your first hang.
 #
 # **After this lesson you can**
 #
@@ -13,7 +15,8 @@
 # - read a hang report, which comes within seconds where torch alone waits 30 minutes, and repair the cause;
 # - choose a place to work, knowing what it costs per hour and what it forgets when you close the lid.
 #
-# **You need** Python functions, and a tensor's `shape`, `dtype` and `+`. **Time** about 60 minutes. **Points** 10 for the exercises, 3 for the quiz, 2 for an answer in your own words.
+# **You need** Python functions, and a tensor's `shape`, `dtype` and `+`. **Time** about 60 minutes.
+# **Points** 10 for the exercises, 3 for the quiz, 2 for an answer in your own words.
 
 # %% setup
 
@@ -25,13 +28,17 @@
 # | cell | what you do |
 # |---|---|
 # | **predict** | type a number for `my_guess` before you go on. Nobody grades it; a wrong guess teaches most. |
-# | **exercise** | the cell begins with `# exercise: …` and ends in `NotImplementedError`. Replace that line with your answer. |
-# | **check** | runs your answer on several ranks, with the data of some visible cases. It says what is wrong and why, as often as you like. |
+# | **exercise** | replace the line that raises `NotImplementedError` with your answer. |
+# | **check** | tries your answer on some cases and says what is wrong, and why, as often as you like. |
 # | **measure** | runs your answer on this machine and compares the result with your guess. |
 #
-# When your work is graded, hidden cases are added: other sizes, other numbers of ranks. Whoever understood the exercise passes them too. Each exercise is judged in parts, so half an answer earns part of the points. `progress()`, in the last section, shows where you stand. To hand in, save the notebook and give it to your course under its own name; leave the exercise and check cells in place.
+# When your work is graded, hidden cases are added: other sizes, other numbers of ranks. Whoever understood
+# the exercise passes them too. Each exercise is judged in parts, so half an answer earns part of the points.
+# `progress()`, in the last section, shows where you stand. To hand in, save the notebook and give it to your
+# course under its own name; leave the exercise and check cells in place.
 #
-# Stuck? Open the hints under the exercise, one at a time. Something odd in the kernel? *Restart kernel and run all cells* costs a minute and mends most things.
+# Stuck? Open the hints under the exercise, one at a time. Something odd in the kernel? *Restart kernel and
+# run all cells* costs a minute and mends most things.
 
 # %%
 import time
@@ -44,11 +51,17 @@ import rankzero
 # %% [markdown]
 # ## 1 · A rank is a process with a number
 #
-# **A question from practice.** A run on 1,024 GPUs and a run on your laptop start the same Python function. What differs?
+# **A question from practice.** A run on 1,024 GPUs and a run on your laptop start the same Python function.
+# What differs?
 #
-# Only two numbers. Every copy of the program is a **process** of its own: its own memory, its own variables. Each copy is told its number, its **rank**, from 0 upwards, and how many there are in all, the **world size**. Everything else follows from the two: which data to load, which shard to keep, whom to talk to. The library that carries what they say to each other is the **backend**: *gloo* between CPUs, *NCCL* between NVIDIA GPUs. The ranks that may talk together form a **process group**.
+# Only two numbers. Every copy of the program is a **process** of its own: its own memory, its own variables.
+# Each copy is told its number, its **rank**, from 0 upwards, and how many there are in all, the **world
+# size**. Everything else follows from the two: which data to load, which shard to keep, whom to talk to. The
+# library that carries what they say to each other is the **backend**: *gloo* between CPUs, *NCCL* between
+# NVIDIA GPUs. The ranks that may talk together form a **process group**.
 #
-# `rankzero.run(fn, ranks=4)` starts four fresh processes, forms the group, calls `fn` on each of them, and brings back what each one returned.
+# `rankzero.run(fn, ranks=4)` starts four fresh processes, forms the group, calls `fn` on each of them, and
+# brings back what each one returned.
 #
 # **Predict.** Four processes start, meet, and end. How many seconds does that take here?
 
@@ -68,9 +81,13 @@ rankzero.run(hello, ranks=4)
 print(f"measured: {time.perf_counter() - started:.2f} s     your guess: {my_guess}")
 
 # %% [markdown]
-# Most people guess seconds, and for good reason: `torch.multiprocessing.spawn` took 7 s for the same on the two cores on which this was written (1 December 2026, torch 2.13), because every process imports torch anew. Here one process has imported torch beforehand, and each rank is a copy of it. `benchmarks/launch.py` in the repository repeats the comparison.
+# Most people guess seconds, and for good reason: `torch.multiprocessing.spawn` took 7 s for the same on the
+# two cores on which this was written (1 December 2026, torch 2.13), because every process imports torch anew.
+# Here one process has imported torch beforehand, and each rank is a copy of it. `benchmarks/launch.py` in the
+# repository repeats the comparison.
 #
-# The result is a list: what rank 0 returned stands first. There is no other way back. A rank that sets a global variable sets its own, and nobody else sees it:
+# The result is a list: what rank 0 returned stands first. There is no other way back. A rank that sets a
+# global variable sets its own, and nobody else sees it:
 
 # %%
 counter = 0
@@ -88,7 +105,9 @@ print("in this kernel:", counter)
 # %% [markdown]
 # ### What can this machine do?
 #
-# `rankzero.doctor()` looks at torch, backends, GPUs and memory. What a learner needs is marked *ok* or *missing*, and beside what is missing stands the command that mends it. *Optional* things may wait. In a terminal the same is called `rankzero doctor`.
+# `rankzero.doctor()` looks at torch, backends, GPUs and memory. What a learner needs is marked *ok* or
+# *missing*, and beside what is missing stands the command that mends it. *Optional* things may wait. In a
+# terminal the same is called `rankzero doctor`.
 
 # %%
 rankzero.doctor()
@@ -96,7 +115,9 @@ rankzero.doctor()
 # %% [markdown]
 # ## 2 · Who takes which items?
 #
-# **A question from practice.** A data set has 10 shards, and 4 ranks are to read them. Each item must be read once, by one rank, and since every step waits for the slowest rank, nobody should have much more than the others.
+# **A question from practice.** A data set has 10 shards, and 4 ranks are to read them. Each item must be read
+# once, by one rank, and since every step waits for the slowest rank, nobody should have much more than the
+# others.
 #
 # **Predict.** How many of the 10 items does rank 3 get, if the first ranks take what is left over?
 
@@ -116,7 +137,8 @@ my_guess = None  # items
 # - Sizes differ by at most one, and the larger shares come first.
 # - With fewer items than ranks some shares are empty. Any empty range will do.
 #
-# **Free to choose** how you calculate it. No rank has to ask another one: every rank can work out its share from the three numbers alone.
+# **Free to choose** how you calculate it. No rank has to ask another one: every rank can work out its share
+# from the three numbers alone.
 #
 # <details><summary>Hint 1</summary>
 #
@@ -168,13 +190,17 @@ print(*shares, sep="\n")
 print(f"rank 3 has {len(shares[3])} items     your guess: {my_guess}")
 
 # %% [markdown]
-# You will meet this cut again. Lesson 04 cuts tensors with it, and the ZeRO and FSDP lessons cut whole models.
+# You will meet this cut again. Lesson 04 cuts tensors with it, and the ZeRO and FSDP lessons cut whole
+# models.
 #
 # ## 3 · The first collective
 #
-# **A question from practice.** Each of 4 ranks has the loss of its own batch. How does every rank learn the sum?
+# **A question from practice.** Each of 4 ranks has the loss of its own batch. How does every rank learn the
+# sum?
 #
-# By a **collective**: an operation that all ranks of a group enter together, and that no rank leaves before it has what it needs from the others. `dist.all_reduce` combines one tensor per rank, and leaves the result on all of them. Here it looks for the largest number:
+# By a **collective**: an operation that all ranks of a group enter together, and that no rank leaves before
+# it has what it needs from the others. `dist.all_reduce` combines one tensor per rank, and leaves the result
+# on all of them. Here it looks for the largest number:
 
 # %%
 # %%ranks 4
@@ -187,7 +213,9 @@ print("after ", temperature.item())
 # Two things to see here.
 #
 # - `all_reduce` works **in place**: it changes the tensor and returns None.
-# - `%%ranks` runs a cell on every rank. `rank`, `world_size`, `torch` and `dist` are ready, names of the notebook that the cell uses travel along, and the value of the last line is shown. These ranks live on, and remember what they assigned:
+# - `%%ranks` runs a cell on every rank. `rank`, `world_size`, `torch` and `dist` are ready, names of the
+#   notebook that the cell uses travel along, and the value of the last line is shown. These ranks live on,
+#   and remember what they assigned:
 
 # %%
 # %%ranks
@@ -201,7 +229,8 @@ print(torch.tensor(33_554_432.25).item(), torch.tensor(33_554_432.25).dtype)
 print(torch.tensor(33_554_432.25, dtype=torch.float64).item(), torch.float64)
 
 # %% [markdown]
-# **Predict.** How many microseconds does an all-reduce of a single number take between 4 ranks on this machine? A function call in Python takes about 0.1.
+# **Predict.** How many microseconds does an all-reduce of a single number take between 4 ranks on this
+# machine? A function call in Python takes about 0.1.
 
 # %% predict
 my_guess = None  # microseconds
@@ -209,7 +238,8 @@ my_guess = None  # microseconds
 # %% [markdown]
 # ### Exercise `sum_over_ranks`
 #
-# **Goal** Every rank calls `sum_over_ranks(value)` with a number of its own, and every rank gets the sum of all of them.
+# **Goal** Every rank calls `sum_over_ranks(value)` with a number of its own, and every rank gets the sum of
+# all of them.
 #
 # **Difficulty** ●○○ · **Time** 10 minutes · **Points** 3
 #
@@ -227,7 +257,8 @@ my_guess = None  # microseconds
 # </details>
 # <details><summary>Hint 2</summary>
 #
-# `dist.all_reduce(total)` adds, if you do not say otherwise. `total.item()` makes a float of a tensor with one element.
+# `dist.all_reduce(total)` adds, if you do not say otherwise. `total.item()` makes a float of a tensor with
+# one element.
 #
 # </details>
 # <details><summary>If you see this error</summary>
@@ -271,11 +302,14 @@ def median_microseconds(repeats=100):
 print(f"measured: {max(rankzero.run(median_microseconds, ranks=4)):.0f} µs     your guess: {my_guess}")
 
 # %% [markdown]
-# It is hardly the 8 bytes that take this time. It is the way there: waking a process, crossing the system, waiting for the slowest. Lesson 04 gives this cost a name, α, and measures it.
+# It is hardly the 8 bytes that take this time. It is the way there: waking a process, crossing the system,
+# waiting for the slowest. Lesson 04 gives this cost a name, α, and measures it.
 #
 # ### Watching ranks
 #
-# `rankzero.watch` runs a function as `rankzero.run` does, and returns an `Observation`: the results, and every message that was sent. It can draw itself. Here rank 1 comes 100 ms late, rank 2 comes 200 ms late, and rank 3 comes 300 ms late.
+# `rankzero.watch` runs a function as `rankzero.run` does, and returns an `Observation`: the results, and
+# every message that was sent. It can draw itself. Here rank 1 comes 100 ms late, rank 2 comes 200 ms late,
+# and rank 3 comes 300 ms late.
 #
 # **Predict.** For how many milliseconds does rank 0 stand in its all-reduce?
 
@@ -294,7 +328,10 @@ print(f"measured: {1e3 * (call.done_seconds - call.issued_seconds):.0f} ms     y
 seen.timeline()
 
 # %% [markdown]
-# All four leave together, and the bar of rank 0 is the longest. **A collective ends when the last rank has come.** One slow rank slows everybody down, which is why shares should be even. And if a rank never comes? Hold that thought for a moment, and look at the traffic first: who sent how much to whom. Collectives are drawn here as the ring in which they usually go around.
+# All four leave together, and the bar of rank 0 is the longest. **A collective ends when the last rank has
+# come.** One slow rank slows everybody down, which is why shares should be even. And if a rank never comes?
+# Hold that thought for a moment, and look at the traffic first: who sent how much to whom. Collectives are
+# drawn here as the ring in which they usually go around.
 
 # %% measure
 seen.heat_map()
@@ -302,11 +339,14 @@ seen.heat_map()
 # %% [markdown]
 # ## 4 · A hang, and how to read it
 #
-# **A question from practice.** A job stands still. No error, no output, and the bill goes on. Where do you look?
+# **A question from practice.** A job stands still. No error, no output, and the bill goes on. Where do you
+# look?
 #
-# Here is a function with a mistake that nearly everybody makes once. Only rank 0 is to report the mean, so the all-reduce was put where only rank 0 comes by.
+# Here is a function with a mistake that nearly everybody makes once. Only rank 0 is to report the mean, so
+# the all-reduce was put where only rank 0 comes by.
 #
-# **Predict.** torch has a time-out of its own for this. After how many **minutes** does it give up, if nobody sets another?
+# **Predict.** torch has a time-out of its own for this. After how many **minutes** does it give up, if nobody
+# sets another?
 
 # %% predict
 my_guess = None  # minutes
@@ -333,19 +373,26 @@ print(f"torch waits {default_pg_timeout.total_seconds() / 60:.0f} minutes     yo
 # %% [markdown]
 # Read the report from the top.
 #
-# 1. **What happened, and when it was seen.** Where it is certain that nobody can ever go on, the report comes at once. A loop that merely takes too long is reported at the deadline, here `timeout=3` seconds.
-# 2. **One line per rank**: it finished, or it raised, or it waits, and then in which call, with which tensor, at which line of your code. Look for the rank that does something else than the others.
+# 1. **What happened, and when it was seen.** Where it is certain that nobody can ever go on, the report comes
+#    at once. A loop that merely takes too long is reported at the deadline, here `timeout=3` seconds.
+# 2. **One line per rank**: it finished, or it raised, or it waits, and then in which call, with which tensor,
+#    at which line of your code. Look for the rank that does something else than the others.
 # 3. **The first difference**: the first call at which the ranks part ways. Mostly that is the mistake.
 #
-# The usual causes are few: a collective behind `if rank == 0`, an early `return` or `break` on some ranks, an exception that one rank caught, and one batch more on one rank than on the others. On a real cluster you will rarely have such a report at first. But you can always ask its two questions: *who waits where*, and *who never came?*
+# The usual causes are few: a collective behind `if rank == 0`, an early `return` or `break` on some ranks, an
+# exception that one rank caught, and one batch more on one rank than on the others. On a real cluster you
+# will rarely have such a report at first. But you can always ask its two questions: *who waits where*, and
+# *who never came?*
 #
 # ### Exercise `fix_the_hang`
 #
-# **Goal** Repair the function. Name it `rank_zero_reports`. Rank 0 returns the mean of `value` over all ranks, the others return None, and all of them return.
+# **Goal** Repair the function. Name it `rank_zero_reports`. Rank 0 returns the mean of `value` over all
+# ranks, the others return None, and all of them return.
 #
 # **Difficulty** ●●○ · **Time** 10 minutes · **Points** 4
 #
-# **Expected** on 2 ranks with `[1., 2.]` and `[3., 4.]`: rank 0 returns `tensor([2., 3.])`, rank 1 returns None.
+# **Expected** on 2 ranks with `[1., 2.]` and `[3., 4.]`: rank 0 returns `tensor([2., 3.])`, rank 1 returns
+# None.
 #
 # - The mean is taken element by element, so it has the shape of `value`.
 # - The tensor that the caller handed in stays as it was.
@@ -359,7 +406,8 @@ print(f"torch waits {default_pg_timeout.total_seconds() / 60:.0f} minutes     yo
 # </details>
 # <details><summary>Hint 2</summary>
 #
-# First everybody does the all-reduce, then only rank 0 keeps the result. `dist.reduce(total, dst=0)` is the collective whose result only one rank needs.
+# First everybody does the all-reduce, then only rank 0 keeps the result. `dist.reduce(total, dst=0)` is the
+# collective whose result only one rank needs.
 #
 # </details>
 # <details><summary>If you see this error</summary>
@@ -400,31 +448,44 @@ rankzero.run(report_my_rank, ranks=4)
 # %% [markdown]
 # ## 5 · Where to work
 #
-# Every exercise of this course runs on a laptop. When you want to see real GPUs, these are ways to get them. Prices change in both directions: an H100 SXM in RunPod's secure cloud cost $2.69 per hour in March 2026 and $3.99 in November.
+# Every exercise of this course runs on a laptop. When you want to see real GPUs, these are ways to get them.
+# Prices change in both directions: an H100 SXM in RunPod's secure cloud cost $2.69 per hour in March 2026 and
+# $3.99 in November.
 #
-# | place | what you get | price | what to know |
-# |---|---|---|---|
-# | your laptop | all ranks you like, gloo | none | `make lab` sets everything up |
-# | Google Colab | one T4 with 15.0 GiB; torch 2.11 preinstalled (August 2026) | free at times; else 1.19 units per hour, which is $0.12 (March 2026) | files are gone when the session ends, so download your notebook |
-# | Kaggle | **two** T4s, 4 logical CPUs, 31 GB of RAM | free, about 30 GPU hours per week (October 2026) | the free way to real NCCL between two GPUs; switch *Internet* on |
-# | RunPod | one to eight of nearly any card | RTX 4090 $0.74, H100 SXM $3.99 per GPU hour, secure cloud (September, November 2026) | billed by the second; what lies outside `/workspace` is lost on stop; a stopped disk costs $0.20 per GB and month (August 2026) |
-# | Lambda | A10 to B200, torch preinstalled | A10 $1.29, H100 SXM $4.29 per hour for one, $3.99 each for eight (September 2026) | no spot offers |
+# | place | what you get | price |
+# |---|---|---|
+# | your laptop | as many ranks as you like, over gloo | nothing |
+# | Google Colab | one T4 with 15.0 GiB, torch 2.11 preinstalled (August 2026) | free at times; else $0.12/h (March 2026) |
+# | Kaggle | **two** T4s, 4 logical CPUs, 31 GB of RAM | free, about 30 GPU hours a week (October 2026) |
+# | RunPod | one to eight of nearly any card | RTX 4090 $0.74/h (September), H100 SXM $3.99/h (November 2026) |
+# | Lambda | A10 to B200, torch preinstalled | A10 $1.29/h, H100 SXM $4.29/h (September 2026) |
 #
-# **Predict.** You work 20 hours on a rented RTX 4090 and then leave a stopped disk of 100 GB behind for a month. What does it cost in all, in dollars?
+# - **Laptop**: `make lab` sets everything up and opens JupyterLab.
+# - **Colab**: the files are gone when the session ends. Save a copy in Drive, or download your notebook.
+# - **Kaggle**: the free way to real NCCL between two GPUs. Switch *Internet* on in the side bar.
+# - **RunPod**: billed by the second. What lies outside `/workspace` is lost when you stop the machine, and a
+#   stopped disk goes on costing: $0.20 per GB and month (August 2026). The prices above are those of the
+#   secure cloud.
+# - **Lambda**: billed by the minute. Cards in eights are cheaper: an H100 then costs $3.99/h.
+#
+# **Predict.** You work 20 hours on a rented RTX 4090 and then leave a stopped disk of 100 GB behind for a
+# month. What does it cost in all, in dollars?
 
 # %% predict
 my_guess = None  # US dollars
 
 # %% measure
 gpu_usd, disk_usd = 20 * 0.74, 100 * 0.20
-print(f"{gpu_usd:.2f} for the card + {disk_usd:.2f} for the disk = {gpu_usd + disk_usd:.2f} USD     your guess: {my_guess}")
+print(f"{gpu_usd:.2f} for the card, {disk_usd:.2f} for the disk")
+print(f"in all: {gpu_usd + disk_usd:.2f} USD     your guess: {my_guess}")
 
 # %% [markdown]
 # The forgotten disk costs more than the work. Lesson 02 makes the whole calculation.
 #
 # ### The same on a GPU
 #
-# `rankzero.run` takes `backend="auto"`: NCCL where there is a GPU for each rank, gloo otherwise. Two ranks on one GPU never get NCCL, since it does not work so. The cell below runs on your GPUs if you have some.
+# `rankzero.run` takes `backend="auto"`: NCCL where there is a GPU for each rank, gloo otherwise. Two ranks on
+# one GPU never get NCCL, since it does not work so. The cell below runs on your GPUs if you have some.
 
 # %% measure
 def who_am_i():
@@ -466,13 +527,21 @@ check("quiz_00", answers)
 # %% [markdown]
 # ### In your own words
 #
-# A colleague writes: *"On one GPU my script runs through. On eight it stops after the third epoch without an error, and half an hour later it dies of a time-out."* What is the likeliest kind of mistake, why does one GPU not show it, and what do you look at first? Four or five sentences. (2 points, read by a person.)
+# A colleague writes: *"On one GPU my script runs through. On eight it stops after the third epoch without an
+# error, and half an hour later it dies of a time-out."* What is the likeliest kind of mistake, why does one
+# GPU not show it, and what do you look at first? Four or five sentences. (2 points, read by a person.)
 
 # %% words words_00 2
 # ### BEGIN SOLUTION
-# Some ranks enter a collective that others never reach: behind an `if` on the rank, after an early exit, or because one rank has a batch more than the others, which would fit the end of an epoch. The ranks that came wait for the rest until the time-out, 30 minutes by default. With one rank everybody who has to come is there, so nothing can wait. I would ask each rank in which call and at which line it stands, look for the one that stands elsewhere or has finished, and go back to the first call at which the ranks differ. A shorter time-out makes this quick.
+# Some ranks enter a collective that others never reach: behind an `if` on the rank, after an early exit, or
+# because one rank has a batch more than the others, which would fit the end of an epoch. The ranks that came
+# wait for the rest until the time-out, 30 minutes by default. With one rank everybody who has to come is
+# there, so nothing can wait. I would ask each rank in which call and at which line it stands, look for the
+# one that stands elsewhere or has finished, and go back to the first call at which the ranks differ. A
+# shorter time-out makes this quick.
 #
-# Rubric: 1 point for the cause (not all ranks enter the same collective) together with the reason why one rank hides it; 1 point for looking at where each rank waits and at the first difference between them.
+# Rubric: 1 point for the cause (not all ranks enter the same collective) together with the reason why one
+# rank hides it; 1 point for looking at where each rank waits and at the first difference between them.
 # ### END SOLUTION
 
 # %%
@@ -484,8 +553,11 @@ progress()
 # ### Sources
 #
 # - torch: `torch.distributed` in torch 2.13; its default time-out is read in the cell above.
-# - Colab: googlecolab/backend-info, 19 August 2026 (torch 2.11.0, T4 with 15,360 MiB); price: Chris McCormick's blog, checked 10 March 2026, at $9.99 per 100 units.
-# - Kaggle: Kaggle/docker-python, 12 August 2026; hours per week as of October 2026; CPUs and memory from the metadata of a run in 2024.
-# - RunPod: runpod/docs, 20 August 2026 (disks, billing); RTX 4090: 25 September 2026; H100 SXM: four price lists, March to November 2026.
+# - Colab: googlecolab/backend-info, 19 August 2026 (torch 2.11.0, T4 with 15,360 MiB); price: Chris
+#   McCormick's blog, checked 10 March 2026, at $9.99 per 100 units.
+# - Kaggle: Kaggle/docker-python, 12 August 2026; hours per week as of October 2026; CPUs and memory from the
+#   metadata of a run in 2024.
+# - RunPod: runpod/docs, 20 August 2026 (disks, billing); RTX 4090: 25 September 2026; H100 SXM: four price
+#   lists, March to November 2026.
 # - Lambda: price list of 25 September 2026.
 # - Start of 4 ranks with `spawn`: measured on 2 cores, torch 2.13, CPU.

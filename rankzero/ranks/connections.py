@@ -12,7 +12,7 @@ from typing import Any
 
 from rankzero.observe import log as logs
 from rankzero.ranks import hang, start
-from rankzero.ranks.channel import Channel, ChannelClosed, ChannelFault, Parser, pack
+from rankzero.ranks.channel import MAX_BLOB_BYTES, Channel, ChannelClosed, ChannelFault, Parser, pack
 from rankzero.ranks.outcome import RankEnd
 from rankzero.ranks.output import Output
 
@@ -30,10 +30,10 @@ class Connections:
     which rank 0 will serve the store.
     """
 
-    def __init__(self, ranks: int):
+    def __init__(self, ranks: int, max_result_bytes: int = MAX_BLOB_BYTES):
         self.ranks = ranks
         self.exit_codes: dict[int, int] = {}
-        self._parsers = [Parser() for _ in range(ranks)]
+        self._parsers = [Parser(max_result_bytes) for _ in range(ranks)]
         self._channels: list[socket.socket] = []
         self._outputs: list[int] = []
         self._logs: list[int] = []
@@ -192,5 +192,5 @@ class Connections:
                 for header, blobs in self._parsers[rank].feed(data):
                     ends[rank].has_ended(header, blobs)
             except ChannelFault as fault:
-                ends[rank].has_ended({"end": "raised", "type": "ChannelFault", "message": str(fault), "frames": []}, [])
+                ends[rank].has_ended({"end": "raised", "type": "ChannelFault", "message": str(fault)}, [])
                 selector.unregister(key.fileobj)

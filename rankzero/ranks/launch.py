@@ -13,6 +13,7 @@ from operator import index
 from typing import Any
 
 from rankzero.ranks import hang, start, warm
+from rankzero.ranks.channel import MAX_BLOB_BYTES
 from rankzero.ranks.connections import Connections
 from rankzero.ranks.errors import LaunchError
 from rankzero.ranks.outcome import Outcome, RankEnd
@@ -32,6 +33,7 @@ class Launch:
         ranks: the world size, 1 to 64.
         backend: "auto" (NCCL where there is a GPU per rank, gloo otherwise), "gloo", "nccl", or None for no
             process group.
+        max_result_bytes: what one rank may send back; more is an error of that rank.
 
     Attributes:
         usable: False once it is closed, or a call has left something undone.
@@ -41,10 +43,11 @@ class Launch:
         LaunchError: the ranks could not be started.
     """
 
-    def __init__(self, ranks: int, backend: str | None = "auto"):
+    def __init__(self, ranks: int, backend: str | None = "auto", max_result_bytes: int = MAX_BLOB_BYTES):
         start.refuse_unknown_platforms()
         self.ranks = checked_ranks(ranks)
         self._backend = _checked_backend(backend, ranks)
+        self._max_result_bytes = max_result_bytes
         self._owner_pid = os.getpid()
         self._supervisor: subprocess.Popen | None = None
         self.usable = False
@@ -56,7 +59,7 @@ class Launch:
             self._start()
 
     def _start(self) -> None:
-        self._connections = Connections(self.ranks)
+        self._connections = Connections(self.ranks, self._max_result_bytes)
         self.usable = True
         try:
             self._start_processes()

@@ -116,6 +116,8 @@ def test_helpers_under_a_cache_travel_as_source():
         "import os; os._exit(0)",
         "import os; os.fork(); return range(0)",
         "import time; time.sleep(600)",
+        "import torch; return torch.zeros(100_000_000)",
+        "return [0] * 3_000_000",
     ],
 )
 def test_bad_answers_earn_nothing_and_get_a_sentence(body):
