@@ -10,6 +10,7 @@ shown. Bar: at 4 ranks rankzero.run is at least 20 times faster than torch.multi
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import socket
 import tempfile
@@ -55,7 +56,8 @@ def with_torchrunx(ranks: int) -> None:
     import torchrunx
 
     launcher = torchrunx.Launcher(hostnames=["localhost"], workers_per_host=ranks, backend="gloo")
-    results = launcher.run(all_reduce_one)
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):  # it leaves its logs where it stands
+        results = launcher.run(all_reduce_one)
     assert results.rank(0) == ranks
 
 
@@ -74,7 +76,7 @@ def with_notebook_launcher(ranks: int) -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    os.environ["ACCELERATE_USE_CPU"] = "true"
+    os.environ.update(ACCELERATE_USE_CPU="true", OMP_NUM_THREADS="1")
     notebook_launcher(after_accelerate, (ranks,), num_processes=ranks, use_port=port)
 
 
