@@ -23,7 +23,7 @@ ROOMS = ("solutions", "notebooks")
 CONFIG = Path(__file__).with_name("nbgrader_config.py")
 
 _SETUP = """\
-# Run this cell first. Where the course is not installed yet (Colab, Kaggle, RunPod) it fetches it in seconds.
+# Run this cell first. On Colab, Kaggle or RunPod it also fetches the course, in seconds.
 try:
     import rankzero
 except ModuleNotFoundError:

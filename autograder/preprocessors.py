@@ -20,6 +20,7 @@ from autograder.service import ADDRESS_VARIABLE, JudgeService
 from autograder.verdict import CaseResult, JudgementResult, Verdict
 
 _TEST = "test_"
+_WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 class JudgedExecute(Execute):
@@ -98,6 +99,8 @@ class JudgedExecute(Execute):
     def _trim(self, cell: NotebookNode) -> None:
         """Keep outputs to a size that a feedback page can carry; stderr is shown as text and decides nothing."""
         limit = self.max_output_chars
+        # A widget without its state, which is not kept, is a line of noise.
+        cell.outputs = [output for output in cell.outputs if _WIDGET not in output.get("data", {})]
         for output in cell.outputs:
             if output.output_type == "stream":
                 output.text = _shortened(output.text, limit)
@@ -120,15 +123,11 @@ class JudgedExecute(Execute):
         points = _points(verdict, float(cell.metadata.nbgrader["points"]))
         printed = "".join(output.text for output in cell.outputs if output.output_type == "stream")
         cell.execution_count = cell.execution_count or 0
-        cell.outputs = [
-            new_output("display_data", {"text/html": verdict.html(), "text/plain": verdict.text()}),
-            *(
-                [new_output("stream", name="stdout", text=_shortened(printed, self.max_output_chars))]
-                if printed
-                else []
-            ),
-            new_output("execute_result", {"text/plain": repr(points)}, execution_count=cell.execution_count),
-        ]
+        cell.outputs = [new_output("display_data", {"text/html": verdict.html(), "text/plain": verdict.text()})]
+        if printed:
+            cell.outputs.append(new_output("stream", name="stdout", text=_shortened(printed, self.max_output_chars)))
+        result = {"text/plain": repr(points)}
+        cell.outputs.append(new_output("execute_result", result, execution_count=cell.execution_count))
 
     def _reason(self, cell: NotebookNode, error_of_answer: str) -> str:
         """Why the judge was handed nothing for a test cell."""

