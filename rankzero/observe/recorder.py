@@ -63,9 +63,10 @@ class Recorder:
             self._mode.__enter__()
 
     def stop(self) -> None:
+        """Write no more; harmless if it was never started."""
         global _current
-        _current = None
-        if self._mode is not None:
+        started, _current = _current is self, None
+        if started and self._mode is not None:
             self._mode.__exit__(None, None, None)
 
     # ── what the hooks below call ────────────────────────────────────────────────────────────────

@@ -14,7 +14,13 @@ from rankzero.ranks.report import Report
 
 
 def run(
-    fn: Callable, *args: Any, ranks: int = 4, timeout: float = 30.0, backend: str = "auto", **kwargs: Any
+    fn: Callable,
+    *args: Any,
+    ranks: int = 4,
+    timeout: float = 30.0,
+    backend: str = "auto",
+    record: bool = True,
+    **kwargs: Any,
 ) -> list[Any]:
     """Run ``fn(*args, **kwargs)`` on ``ranks`` fresh processes and return what each returned, by rank.
 
@@ -26,6 +32,8 @@ def run(
         ranks: the world size, 1 to 64.
         timeout: seconds until ranks that have not come back are stopped and reported.
         backend: "auto" (NCCL where there is a GPU per rank, gloo otherwise), "gloo" or "nccl".
+        record: False to measure short times. Writing down each call costs it some hundred microseconds; without,
+            the report on a hang shows the ranks' lines, but not their calls.
 
     Raises:
         RankError: a rank raised or its process ended; the text shows the learner's own lines.
@@ -34,7 +42,7 @@ def run(
         ValueError: a world size or backend that cannot be.
     """
     with Ranks(ranks, backend=backend) as group:
-        return group.run(fn, *args, timeout=timeout, **kwargs)
+        return group.run(fn, *args, timeout=timeout, record=record, **kwargs)
 
 
 def watch(
@@ -60,14 +68,14 @@ class Ranks:
         self._backend = backend
         self._launch: Launch | None = Launch(ranks, backend)
 
-    def run(self, fn: Callable, *args: Any, timeout: float = 30.0, **kwargs: Any) -> list[Any]:
+    def run(self, fn: Callable, *args: Any, timeout: float = 30.0, record: bool = True, **kwargs: Any) -> list[Any]:
         """Run ``fn`` on every rank; see :func:`run`."""
-        outcome = self._call(fn, args, kwargs, timeout, watched=False)
+        outcome = self._call(fn, args, kwargs, timeout, recorded=record)
         return [outcome.result(rank) for rank in range(self.ranks)]
 
     def watch(self, fn: Callable, *args: Any, timeout: float = 30.0, **kwargs: Any) -> Observation:
         """Run ``fn`` on every rank and tell what was seen; see :func:`watch`."""
-        return self._call(fn, args, kwargs, timeout, watched=True).observation()
+        return self._call(fn, args, kwargs, timeout, recorded=True, watched=True).observation()
 
     @property
     def fresh(self) -> bool:
@@ -89,14 +97,18 @@ class Ranks:
     def __repr__(self) -> str:
         return f"Ranks({self.ranks}" + (", to be started anew)" if self.fresh else ")")
 
-    def _call(self, fn: Callable, args: tuple, kwargs: dict, timeout: float, watched: bool) -> Outcome:
+    def _call(
+        self, fn: Callable, args: tuple, kwargs: dict, timeout: float, recorded: bool, watched: bool = False
+    ) -> Outcome:
         if not callable(fn):
             raise TypeError(f"the first argument must be a function to run on the ranks, not {fn!r}")
         if self.fresh:
             self._launch = Launch(self.ranks, self._backend)
         arguments = [(args, kwargs)] * self.ranks
         try:
-            outcome = self._launch.call(fn, arguments, timeout=timeout, watched=watched, write=sys.stdout.write)
+            outcome = self._launch.call(
+                fn, arguments, timeout=timeout, watched=watched, recorded=recorded, write=sys.stdout.write
+            )
         except KeyboardInterrupt as interrupt:
             if not hasattr(interrupt, "outcome"):
                 self.close()

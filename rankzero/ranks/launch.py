@@ -115,6 +115,7 @@ class Launch:
         *,
         timeout: float = 30.0,
         watched: bool = False,
+        recorded: bool = True,
         plain: bool = False,
         write: Callable[[str], object] | None = None,
     ) -> Outcome:
@@ -122,7 +123,8 @@ class Launch:
 
         Whatever happens in the ranks is told by the outcome. Only the owner's own interrupt is raised from
         here: a KeyboardInterrupt whose ``outcome`` attribute tells where the ranks were. With ``plain``,
-        results come back as plain data, and nothing that ranks send is unpickled. After a call that left
+        results come back as plain data, and nothing that ranks send is unpickled. Without ``recorded`` no
+        call into torch.distributed is written down. After a call that left
         something undone the launch is closed.
 
         Raises:
@@ -136,7 +138,7 @@ class Launch:
         interrupt: KeyboardInterrupt | None = None
         began = time.monotonic()
         try:
-            connections.send({"watched": watched, "plain": plain, "began": began}, packed)
+            connections.send({"watched": watched, "recorded": recorded, "plain": plain, "began": began}, packed)
             stopped = connections.collect(ends, output, began + timeout, offsets)
         except KeyboardInterrupt as error:
             interrupt, stopped = error, "interrupt"

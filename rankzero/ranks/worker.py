@@ -121,7 +121,8 @@ def _run(header: dict, blobs: list[bytes], rank: int, log_fd: int) -> tuple[Any,
     result = None
     try:
         function, args, kwargs = pickle.loads(blobs[0])
-        recorder.start()
+        if header["recorded"]:
+            recorder.start()
         try:
             result = function(*args, **kwargs)
         finally:

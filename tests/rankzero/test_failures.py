@@ -111,6 +111,16 @@ class TestHangs:
         assert "work.wait()" in str(error)
         assert "the group of ranks 0 and 1" in error.report.difference
 
+    def test_a_hang_that_is_not_recorded_still_shows_the_lines(self):
+        def body():
+            if dist.get_rank() == 0:
+                dist.all_reduce(torch.ones(4))
+
+        with pytest.raises(rankzero.HangError) as caught:
+            rankzero.run(body, ranks=2, timeout=1.5, record=False)
+        assert caught.value.outcome.stopped == "deadline"
+        assert "dist.all_reduce(torch.ones(4))" in str(caught.value)
+
     def test_a_slow_right_program_is_not_called_a_deadlock(self):
         def body():
             if dist.get_rank() == 0:
