@@ -29,10 +29,10 @@ system:
 
 test: $(STAMP) system lint ## set everything up and run every test
 	@echo "running every test"
-	@$(PYTEST) -n 2 --dist loadgroup
+	@$(PYTEST) -n 2 --dist loadfile
 
 test-quick: $(STAMP) lint ## the tests that take no more than a few minutes
-	@$(PYTEST) -n 2 --dist loadgroup -m "not slow and not browser"
+	@$(PYTEST) -n 2 --dist loadfile -m "not slow and not browser"
 
 test-gpu: $(STAMP) ## the tests that need an NVIDIA GPU
 	@$(PYTEST) -m gpu

@@ -130,7 +130,7 @@ _WORDS = {True: "right", False: "wrong", None: "not tried"}
 
 
 def _badge(passed: bool | None) -> str:
-    return f"<b style='color:{_COLOURS[passed]};white-space:nowrap'>{_WORDS[passed]}</b>"
+    return f"<b style='color:{_COLOURS[passed]};white-space:nowrap;padding-right:10px'>{_WORDS[passed]}</b>"
 
 
 def _case_row(case: CaseResult) -> str:

@@ -311,7 +311,7 @@ def median_microseconds(repeats=100):
     return 1e6 * sorted(taken)[repeats // 2]
 
 
-print(f"measured: {max(rankzero.run(median_microseconds, ranks=4)):.0f} µs     your guess: {my_guess}")
+print(f"measured: {max(rankzero.run(median_microseconds, ranks=4, record=False)):.0f} µs     your guess: {my_guess}")
 
 # %% [markdown]
 # It is hardly the 8 bytes that take this time. It is the way there: waking a process, crossing the operating
@@ -445,7 +445,7 @@ print(f"over gloo: {default_pg_timeout.total_seconds() / 60:.0f} minutes     you
 #
 # - *the caller's `value` is changed*: a collective works in place, so give it a copy.
 # - *only rank 0 reports*: the other ranks returned a tensor too.
-# - *summed, never divided*: a mean is a sum divided by the world size.
+# - *never divided by the world size*: a mean is a sum divided by the world size.
 #
 # </details>
 

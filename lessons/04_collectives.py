@@ -79,7 +79,7 @@ print("your guess:", my_guess)
 # %% [markdown]
 # None of them. All four stand in their send, each waiting for a receive that its neighbour can only reach
 # after its own send. That is a **deadlock**, and no time-out is long enough for it. Some systems take small
-# messages into a buffer, so that such code runs for years and stops on the day on which the tensors grow.
+# messages into a buffer, so that such code runs, until one day the tensors grow.
 #
 # The way out is a send that does not wait. `isend` starts it and returns at once with a handle, a `Work`.
 # Here each rank swaps two numbers with its mirror image:
@@ -156,11 +156,10 @@ my_guess = None  # rounds
 # </details>
 # <details><summary>If you see this error</summary>
 #
-# - *Deadlock … waits in recv*: nobody sends to that rank. With 3 ranks, place 3 does not exist: check `place
-#   + reach < n`.
-# - *right for src 0, wrong for the others*: a place was used where a rank is needed.
-# - *the tensor that was handed in is unchanged*: receive into `tensor` itself. `tensor = buffer` only
-#   renames.
+# - *Deadlock … waits in recv*: nobody sends to that rank. With 3 ranks, place 3 does not exist: check
+#   `place + reach < n`.
+# - *That is what rank 0 put in*, for another `src`: a place was used where a rank is needed.
+# - *nothing reached it*: receive into `tensor` itself. `tensor = buffer` only renames.
 #
 # </details>
 
@@ -248,8 +247,8 @@ my_guess = None  # MiB
 # </details>
 # <details><summary>If you see this error</summary>
 #
-# - *Deadlock … every waiting rank sends*: use isend, as in section 1.
-# - *permuted*: you filled the rows in the order of arrival. Row r belongs to rank r.
+# - *Every waiting rank sends, and none receives*: use isend, as in section 1.
+# - *not by arrival*: you filled the rows as they came. Row r belongs to rank r.
 # - *receives into a float32 buffer*: `torch.empty(…)` is float32. `tensor.new_empty(…)` has the dtype of the
 #   tensor.
 #
@@ -308,7 +307,7 @@ seen.heat_map()
 # %%
 whole = torch.arange(9)
 pieces = whole.tensor_split(4)
-pieces[1] += 100
+pieces[1].add_(100)
 print([piece.tolist() for piece in pieces])
 print(whole.tolist(), "and torch.chunk gives", len(whole.chunk(4)), "pieces")
 
@@ -363,10 +362,11 @@ my_guess = None  # MiB
 # </details>
 # <details><summary>If you see this error</summary>
 #
-# - *nothing was added to it. Is another piece the finished one?* The ring ended at piece r+1. Read hint 2.
-# - *Received data size doesn't match*, or a rank aborted: the buffer must have the size of the piece that
-#   *arrives*.
+# - *so that the right piece ends here*, or *Is another piece the finished one?*: the ring ended at piece r+1.
+# - *aborted (SIGABRT)*: the buffer must have the size of the piece that *arrives*, not of the one that
+#   leaves.
 # - *the input is changed*: `flatten()` of a contiguous tensor is a view, so it needs the `clone()`.
+# - *'tuple' object does not support item assignment*: write `take = pieces[i]` first, then `take += arrived`.
 #
 # </details>
 
@@ -469,10 +469,10 @@ my_guess = None  # MiB
 #
 # - *nothing was exchanged*, only for a column or a transposed tensor: the result stayed in the copy. Read
 #   hint 3.
-# - *correct on one piece per rank*: the second loop is missing, or begins at the wrong piece.
-# - *the last elements keep their old values*: `numel // n` forgets the remainder, so take `tensor_split`.
-# - *Deadlock … every waiting rank sends*: isend first, then recv, then wait.
-# - *too many bytes*: a loop has n steps where n−1 are enough, or whole tensors travel.
+# - *Each rank has one finished piece*: the second loop is missing, or begins at the wrong piece.
+# - *the rest was dropped*: `numel // n` forgets the remainder, so take `tensor_split`.
+# - *Every waiting rank sends, and none receives*: isend first, then recv, then wait.
+# - *one step too many*: n−1 steps are enough for each loop.
 #
 # </details>
 
@@ -595,7 +595,7 @@ def ping_pong(sizes_bytes, repeats=15):
 
 
 sizes_bytes = [8 * 8**k for k in range(8)]  # 8 B to 16 MiB
-seconds = rankzero.run(ping_pong, sizes_bytes, ranks=2)[0]
+seconds = rankzero.run(ping_pong, sizes_bytes, ranks=2, record=False)[0]
 for size, took in zip(sizes_bytes, seconds):
     print(f"{size:>10,} bytes {1e6 * took:>10,.0f} µs {size / took / 1e9:>8.3f} GB/s")
 print(f"8 bytes: {1e6 * seconds[0]:.0f} µs     your guess: {my_guess}")
@@ -753,19 +753,46 @@ def time_ring(sizes_bytes, repeats=7):
 
 
 ring_sizes = [4**k * 1024 for k in range(1, 8)]
-by_rank = rankzero.run(time_ring, ring_sizes, ranks=4)
+by_rank = rankzero.run(time_ring, ring_sizes, ranks=4, record=False)
 measured = [max(times) for times in zip(*by_rank)]
 predicted = [ring_seconds(size, 4, alpha, beta) for size in ring_sizes]
 print(f"16 MiB: measured / predicted = {measured[-1] / predicted[-1]:.1f}     your guess: {my_guess}")
 predicted_against_measured(ring_sizes, measured, predicted)
 
 # %% [markdown]
-# The shape is right: flat as long as latency counts, then a straight rise. The height may not be, and it is
-# worth asking why. The formula knows a link and nothing else. On one machine the four ranks share its cores,
-# and the memory through which all four links run; the ping-pong had two ranks, of which one was always
-# waiting. And it says nothing of the additions. On a cluster each card has its own link and adds much faster
-# than the link delivers, so the formula fits better there. The rule to take home: **measure α and β under the
-# load that you are going to have.**
+# The shape is right: flat as long as latency counts, then a straight rise. The height is not, if four ranks
+# share two or four cores. In the ping-pong one of two ranks was always waiting. In the ring all four send,
+# receive and add at the same time, over the same cores and the same memory. So ask the machine again, this
+# time with every link busy:
+
+# %% measure
+def ring_step(sizes_bytes, repeats=15):
+    """Seconds in which every rank sends to its right and receives from its left at once, for each size."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    medians = []
+    for size in sizes_bytes:
+        give, take, taken = torch.zeros(size, dtype=torch.uint8), torch.zeros(size, dtype=torch.uint8), []
+        for _ in range(repeats):
+            started = time.perf_counter()
+            sending = dist.isend(give, (rank + 1) % n)
+            dist.recv(take, (rank - 1) % n)
+            sending.wait()
+            taken.append(time.perf_counter() - started)
+        medians.append(median(taken))
+    return medians
+
+
+by_rank = rankzero.run(ring_step, sizes_bytes, ranks=4, record=False)
+busy_alpha, busy_beta = fit_alpha_beta(sizes_bytes, [max(times) for times in zip(*by_rank)])
+print(f"all links busy: alpha = {1e6 * busy_alpha:.0f} µs, beta = {busy_beta / 1e9:.2f} GB/s")
+predicted = [ring_seconds(size, 4, busy_alpha, busy_beta) for size in ring_sizes]
+print(f"16 MiB: measured / predicted = {measured[-1] / predicted[-1]:.1f}")
+predicted_against_measured(ring_sizes, measured, predicted)
+
+# %% [markdown]
+# What is still missing are the additions, and the luck of the day. The rule to take home: **measure α and β
+# under the load that you are going to have.** On a cluster, where each card has links of its own and adds
+# much faster than they deliver, the two measurements lie closer together.
 #
 # ## 7 · Bus bandwidth: is this network as fast as it ought to be?
 #
@@ -870,7 +897,7 @@ def nccl_seconds(n_bytes, repeats=5):
 gpus = torch.cuda.device_count()
 if gpus >= 2:
     for mebibytes in (1, 16, 256):
-        took = max(rankzero.run(nccl_seconds, mebibytes * 2**20, ranks=gpus))
+        took = max(rankzero.run(nccl_seconds, mebibytes * 2**20, ranks=gpus, record=False))
         print(f"{mebibytes:>4} MiB {1e3 * took:>8.2f} ms {bus_bandwidth(mebibytes * 2**20, took, gpus) / 1e9:>8.2f} GB/s")
 else:
     print(f"{gpus} GPUs here. With two or more, this cell times NCCL's own all-reduce at 1, 16 and 256 MiB.")
@@ -927,4 +954,4 @@ progress()
 # - RTX 5090: NVIDIA/nccl issue 1639, 14 March 2025. Network card of 100 Gbit/s: NVIDIA in nccl-tests issue
 #   119, November 2022.
 # - PCIe 3 ×16: 12 GB/s is the figure in NCCL's own topology model, `topo.h`, June 2026.
-# - That a deadlock may hide behind buffers for years: NVIDIA/nccl issues 479 and 783 show it in GPU code.
+# - Circles of sends in GPU code, as people met them: NVIDIA/nccl issues 479 and 783.
