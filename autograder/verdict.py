@@ -125,7 +125,7 @@ class Verdict:
 
 
 #: Readable on light and dark ground, and apart for the colour-blind (blue against vermilion).
-_COLOURS = {True: "#0072B2", False: "#D55E00", None: "#808080"}
+_COLOURS = {True: "#1B78BC", False: "#D55E00", None: "#767676"}
 _WORDS = {True: "right", False: "wrong", None: "not tried"}
 
 
@@ -134,11 +134,8 @@ def _badge(passed: bool | None) -> str:
 
 
 def _case_row(case: CaseResult) -> str:
-    message = (
-        f"<pre style='margin:2px 0 6px;white-space:pre-wrap;text-align:left'>{escape(case.message)}</pre>"
-        if case.message
-        else ""
-    )
+    style = "margin:2px 0 6px;white-space:pre-wrap;text-align:left;background:transparent;padding:0"
+    message = f"<pre style='{style}'>{escape(case.message)}</pre>" if case.message else ""
     return (
         f"<tr><td style='vertical-align:top'>{_badge(case.passed)}</td>"
         f"<td style='text-align:left'>{escape(case.name)}{message}</td></tr>"

@@ -67,7 +67,7 @@ class Findings:
     __repr__ = text
 
     def _repr_html_(self) -> str:
-        colours = {"ok": "#0072B2", "missing": "#D55E00", "optional": "#808080"}
+        colours = {"ok": "#1B78BC", "missing": "#D55E00", "optional": "#767676"}
         rows = "".join(
             f"<tr><td style='text-align:left'>{escape(one.name)}</td>"
             f"<td><b style='color:{colours[one.state]}'>{one.state}</b></td>"

@@ -1,5 +1,6 @@
 """A real JupyterLab and a real Chromium for the browser tests."""
 
+import json
 import os
 import shutil
 import socket
@@ -41,13 +42,21 @@ def course(tmp_path_factory):
     return folder
 
 
+def write_settings(home, name, settings):
+    path = home / ".jupyter/lab/user-settings/@jupyterlab" / f"{name}.jupyterlab-settings"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(settings))
+
+
 @pytest.fixture(scope="session")
 def lab(course):
     """The address of a JupyterLab that ``scripts/lab.py`` started, as ``make lab`` does."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     home = course.parent / "home"
-    home.mkdir()
+    # Cells outside of the window stay in the page, so that they can be found; no question about news covers them.
+    write_settings(home, "notebook-extension/tracker", {"windowingMode": "none"})
+    write_settings(home, "apputils-extension/notification", {"fetchNews": "false", "checkForUpdates": False})
     environment = {
         **{name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY")},
         "PORT": str(port),

@@ -90,3 +90,14 @@ def test_matplotlibs_global_state_is_left_alone():
 )
 def test_sizes_in_words(n_bytes, words):
     assert draw.style.size_words(n_bytes) == words
+
+
+def test_a_send_is_a_round_later_than_what_its_rank_has_received():
+    chain = [
+        message(0, 0, "send", 1, issued=0.000, done=0.001),
+        message(1, 0, "recv", 0, issued=0.000, done=0.001),
+        message(1, 1, "send", 2, issued=0.002, done=0.003),
+        message(2, 0, "recv", 1, issued=0.000, done=0.003),
+    ]
+    alt = draw.steps(Observation(3, [None] * 3, chain)).alt
+    assert "in 2 rounds. round 1: 0 to 1 (2 KiB); round 2: 1 to 2 (2 KiB)." in alt
