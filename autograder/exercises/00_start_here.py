@@ -10,13 +10,11 @@ import torch
 from torch import Tensor
 
 from autograder import compare
-from autograder.exercise import Case, Exercise, Judgement, Question, Quiz
+from autograder.exercise import Case, Exercise, Judgement, Question
 from autograder.exercises.common import (
     bring_home,
+    make_quiz,
     pause,
-    quiz_cases,
-    quiz_drive,
-    quiz_judgements,
     torch_generator,
 )
 from autograder.exercises.shares import MY_SHARE
@@ -304,16 +302,6 @@ NUDGES = {
     "q3": "write down the four sizes first: they add up to 11.",
 }
 
-QUIZ = Quiz(
-    id="quiz_00",
-    lesson=LESSON,
-    title="Quiz: ranks",
-    names=("answers",),
-    judgements=quiz_judgements("quiz_00", QUESTIONS, NUDGES),
-    cases=quiz_cases(QUESTIONS),
-    drive=quiz_drive,
-    process_group=False,
-    questions=QUESTIONS,
-)
+QUIZ = make_quiz(LESSON, "Quiz: ranks", QUESTIONS, NUDGES)
 
 EXERCISES: list[Exercise] = [MY_SHARE, SUM_OVER_RANKS, FIX_THE_HANG, QUIZ]

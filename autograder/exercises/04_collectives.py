@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from autograder.exercise import Exercise, Question, Quiz
+from autograder.exercise import Exercise, Question
 from autograder.exercises.alpha_beta import BUS_BANDWIDTH, FIT_ALPHA_BETA, RING_SECONDS
 from autograder.exercises.broadcast import BROADCAST
-from autograder.exercises.common import quiz_cases, quiz_drive, quiz_judgements
+from autograder.exercises.common import make_quiz
 from autograder.exercises.rings import ALL_GATHER, REDUCE_SCATTER, RING_ALL_REDUCE
 
 LESSON = "04_collectives"
@@ -73,17 +73,7 @@ NUDGES = {
     "q3": "ask what a send waits for, and where the rank beside it stands at that moment.",
 }
 
-QUIZ = Quiz(
-    id="quiz_04",
-    lesson=LESSON,
-    title="Quiz: collectives",
-    names=("answers",),
-    judgements=quiz_judgements("quiz_04", QUESTIONS, NUDGES),
-    cases=quiz_cases(QUESTIONS),
-    drive=quiz_drive,
-    process_group=False,
-    questions=QUESTIONS,
-)
+QUIZ = make_quiz(LESSON, "Quiz: collectives", QUESTIONS, NUDGES)
 
 EXERCISES: list[Exercise] = [
     BROADCAST,

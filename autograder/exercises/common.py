@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-from autograder.exercise import Case, Judgement, Question, hash_letter
+from autograder.exercise import Case, Judgement, Question, Quiz, hash_letter
 from rankzero.observe.observation import Message, Observation
 
 #: Kinds that an exercise "from send and recv" may use. A barrier moves no data.
@@ -126,34 +126,45 @@ def quiz_drive(answers: SimpleNamespace, inputs: dict[str, Any]) -> Any:
     return {str(key)[:20]: str(letter)[:20] for key, letter in given.items() if letter is not None}
 
 
-def quiz_cases(questions: Sequence[Question]) -> Callable[[random.Random], list[Case]]:
-    """One case per question, each feeding the judgement of its own name; all are visible."""
+def make_quiz(lesson: str, title: str, questions: Sequence[Question], nudges: dict[str, str]) -> Quiz:
+    """A lesson's quiz: one visible case and one point per question.
+
+    ``nudges`` says, by question, where to think on after a wrong letter.
+    """
+    quiz_id = f"quiz_{lesson[:2]}"
 
     def cases(rng: random.Random) -> list[Case]:
         return [Case(question.key, [{}], (question.key,)) for question in questions]
 
-    return cases
-
-
-def quiz_judgements(quiz_id: str, questions: Sequence[Question], nudges: dict[str, str]) -> tuple[Judgement, ...]:
-    """One point per question; ``nudges`` says where to think on after a wrong letter."""
-
     def judgement(question: Question) -> Judgement:
         def verdict(case: Case, seen: Observation) -> str | None:
-            given = seen.results[0]
-            if not isinstance(given, dict):
-                return f'`answers` is {_article(given)}; a dict was expected, such as {{"{question.key}": "a"}}.'
-            letter = given.get(question.key, "").strip().lower()
-            if letter not in question.options:
-                shown = f"{letter!r} is none of its letters" if letter else "it has no answer yet"
-                return f"{question.key}: {shown}; it takes one of {', '.join(question.options)}."
-            if hash_letter(quiz_id, question.key, letter) != question.right:
-                return f"{question.key}: {letter} is not it; {nudges[question.key]}"
-            return None
+            return _wrong_letter(quiz_id, question, seen.results[0], nudges[question.key])
 
         return Judgement(question.key, 1, verdict)
 
-    return tuple(map(judgement, questions))
+    return Quiz(
+        id=quiz_id,
+        lesson=lesson,
+        title=title,
+        names=("answers",),
+        judgements=tuple(map(judgement, questions)),
+        cases=cases,
+        drive=quiz_drive,
+        process_group=False,
+        questions=tuple(questions),
+    )
+
+
+def _wrong_letter(quiz_id: str, question: Question, given: Any, nudge: str) -> str | None:
+    if not isinstance(given, dict):
+        return f'`answers` is {_article(given)}; a dict was expected, such as {{"{question.key}": "a"}}.'
+    letter = given.get(question.key, "").strip().lower()
+    if letter not in question.options:
+        shown = f"{letter!r} is none of its letters" if letter else "it has no answer yet"
+        return f"{question.key}: {shown}; it takes one of {', '.join(question.options)}."
+    if hash_letter(quiz_id, question.key, letter) != question.right:
+        return f"{question.key}: {letter} is not it; {nudge}"
+    return None
 
 
 def _article(type_name: Any) -> str:

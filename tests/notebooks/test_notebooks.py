@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 
 import nbformat
 import pytest
@@ -12,8 +11,6 @@ import pytest
 from autograder.build import built_path
 from autograder.lessons import ROOT, lessons
 
-#: How long a solved notebook may take on two cores, with some room for a busy machine.
-MOST_SECONDS = 120
 #: What an exercise that is still open may raise: the check itself, or a cell that uses the answer.
 READABLE = {"CheckFailed", "NotImplementedError", "RankError", "NameError"}
 
@@ -23,7 +20,6 @@ def test_a_solved_notebook_passes(lesson, tmp_path):
     copy = tmp_path / lesson / f"{lesson}.ipynb"
     copy.parent.mkdir()
     shutil.copyfile(ROOT / built_path("solutions", lesson), copy)
-    started = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--nbmake", "--nbmake-timeout=60", "-p", "no:cacheprovider", str(copy)],
         cwd=tmp_path,
@@ -33,7 +29,6 @@ def test_a_solved_notebook_passes(lesson, tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stdout[-6000:]
-    assert time.perf_counter() - started < MOST_SECONDS
 
 
 @pytest.mark.parametrize("lesson", lessons())
