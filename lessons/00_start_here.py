@@ -311,11 +311,13 @@ def median_microseconds(repeats=100):
     return 1e6 * sorted(taken)[repeats // 2]
 
 
-print(f"measured: {max(rankzero.run(median_microseconds, ranks=4, record=False)):.0f} µs     your guess: {my_guess}")
+slowest = max(rankzero.run(median_microseconds, ranks=4, record=False))
+print(f"measured: {slowest:.0f} µs     your guess: {my_guess}")
 
 # %% [markdown]
 # It is hardly the 8 bytes that take this time. It is the way there: waking a process, crossing the operating
-# system, waiting for the slowest. Lesson 04 gives this cost a name, α, and measures it.
+# system, waiting for the slowest. Lesson 04 gives this cost a name, α, and measures it. (With `record=False`
+# the calls are not written down. That is right for a clock, but then a hang is reported with less detail.)
 #
 # ### Watching ranks
 #
