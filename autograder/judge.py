@@ -171,6 +171,7 @@ class _Run:
             self._results.get(number, CaseResult(case.name, None, hidden=case.hidden))
             for number, case in enumerate(self._cases)
         ]
+        values = [judgement.name for judgement in self._exercise.judgements if not judgement.how]
         judgements = []
         for judgement in self._exercise.judgements:
             fed = [number for number, case in enumerate(self._cases) if judgement.name in case.judgements]
@@ -179,6 +180,8 @@ class _Run:
             wrong = any(
                 results[number].passed is False and (judgement.name, number) not in self._passed for number in fed
             )
+            if judgement.how and self._failed.intersection(values):
+                wrong = False  # it could not count any more, so nothing is said of it
             points = judgement.points if passed else 0.0
             state = True if passed else False if wrong else None
             judgements.append(JudgementResult(judgement.name, state, points, judgement.points))

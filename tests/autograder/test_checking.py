@@ -202,7 +202,7 @@ import os, signal, threading
 from autograder import check
 def my_share(n_items, rank, world_size):
     while True: pass
-threading.Timer(4, os.kill, (os.getpid(), signal.SIGINT)).start()
+threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
     check("my_share", my_share)
 except KeyboardInterrupt:
