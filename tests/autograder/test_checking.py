@@ -199,10 +199,12 @@ print([case.name for case in client.ask(find("my_share"), (my_share,), hidden=Tr
     def test_interrupting_a_check_ends_the_judge_and_the_next_check_works(self, tmp_path):
         source = f"""
 import os, signal, threading
-from autograder import check
+from autograder import check, client
+from autograder.exercise import find
+find("my_share"), client.connect()  # what is slow the first time is done before the clock starts
 def my_share(n_items, rank, world_size):
     while True: pass
-threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
     check("my_share", my_share)
 except KeyboardInterrupt:
