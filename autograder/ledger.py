@@ -19,9 +19,9 @@ FILE_NAME = ".rankzero-progress.json"
 
 
 def progress_file() -> Path:
-    """The file: the nearest one upwards, else a new one beside the folder that holds the notebook."""
+    """The file: the nearest one upwards, else that of ``make lab``, else a new one beside the notebook's folder."""
     here = Path.cwd()
-    for folder in (here, *here.parents):
+    for folder in (here, *here.parents, here / "work"):
         if (folder / FILE_NAME).is_file():
             return folder / FILE_NAME
     in_lesson = here.name[:2].isdigit() and here.name[2:3] == "_"

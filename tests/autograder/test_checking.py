@@ -263,3 +263,11 @@ class TestCommand:
     def test_progress(self, tmp_path):
         done = rankzero_command("progress", "--json", cwd=tmp_path)
         assert json.loads(done.stdout)["next"] == "my_share"
+
+    def test_progress_finds_what_was_done_in_the_learners_copies(self, tmp_path):
+        (tmp_path / "work").mkdir()
+        done = {"my_share": {"points": 3.0, "passed": True, "tries": 1}}
+        (tmp_path / "work" / ".rankzero-progress.json").write_text(json.dumps(done))
+        told = rankzero_command("progress", "--json", cwd=tmp_path)
+        assert json.loads(told.stdout)["next"] == "sum_over_ranks"
+        assert "right     my_share" in rankzero_command("progress", cwd=tmp_path).stdout
