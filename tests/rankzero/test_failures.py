@@ -267,6 +267,15 @@ def interrupt_soon(seconds):
     return timer
 
 
+@pytest.fixture
+def interruptible():
+    """A process that was started in the background may ignore SIGINT; here it is to be heard."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 class TestInterrupts:
     def test_an_interrupt_reaches_the_ranks_and_they_live_on(self):
         def loop():
