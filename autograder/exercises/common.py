@@ -161,9 +161,9 @@ def _wrong_letter(quiz_id: str, question: Question, given: Any, nudge: str) -> s
     letter = given.get(question.key, "").strip().lower()
     if letter not in question.options:
         shown = f"{letter!r} is none of its letters" if letter else "it has no answer yet"
-        return f"{question.key}: {shown}; it takes one of {', '.join(question.options)}."
+        return f"{shown}; the question takes one of {', '.join(question.options)}."
     if hash_letter(quiz_id, question.key, letter) != question.right:
-        return f"{question.key}: {letter} is not it; {nudge}"
+        return f"{letter} is not it; {nudge}"
     return None
 
 
