@@ -75,7 +75,6 @@ class Exercise:
     drive: Drive
     builds_on: tuple[str, ...] = ()
     process_group: bool = True
-    title: str = ""
 
     @property
     def points(self) -> float:

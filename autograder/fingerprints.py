@@ -9,13 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-
-def join_ranks(ranks: Sequence[int]) -> str:
-    """ "rank 1" or "ranks 0, 2 and 3"."""
-    names = [str(rank) for rank in ranks]
-    if len(names) == 1:
-        return f"rank {names[0]}"
-    return f"ranks {', '.join(names[:-1])} and {names[-1]}"
+from rankzero.ranks.hang import rank_words
 
 
 def close(got: Tensor, want: Tensor, slack: Tensor | float = 0.0) -> bool:
@@ -244,9 +238,9 @@ def _found(counts: list[int]) -> str:
     missing = [rank for rank, count in enumerate(counts) if count == 0]
     if missing:
         found.append(
-            f"{join_ranks(missing)}'s part is missing"
+            f"{rank_words(missing)}'s part is missing"
             if len(missing) == 1
-            else f"the parts of {join_ranks(missing)} are missing"
+            else f"the parts of {rank_words(missing)} are missing"
         )
     for rank, count in enumerate(counts):
         if count > 1:
@@ -267,7 +261,7 @@ def _block_order(case: Wrong) -> str | None:
         return f"Only the block of rank {owners.index(None)} is missing there."
     if None in owners and others_right:
         missing = [block for block, owner in enumerate(owners) if owner is None]
-        return f"The blocks of {join_ranks(missing)} are missing there: too few steps, or a `wait()` forgotten?"
+        return f"The blocks of {rank_words(missing)} are missing there: too few steps, or a `wait()` forgotten?"
     if None in owners:
         return None
     if len(set(owners)) == 1:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -33,12 +32,6 @@ class Answer:
 
     load: Callable[..., list[str]]
     arguments: tuple[Any, ...]
-
-    @classmethod
-    def of_file(cls, path: str | Path) -> Answer:
-        """The answer that a Python file holds. Raises OSError or UnicodeDecodeError if it cannot be read."""
-        path = Path(path)
-        return cls.of_source(path.read_text(encoding="utf-8"), str(path.absolute()))
 
     @classmethod
     def of_source(cls, source: str, filename: str) -> Answer:

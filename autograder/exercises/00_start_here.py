@@ -18,7 +18,7 @@ from autograder.exercises.common import (
     torch_generator,
 )
 from autograder.exercises.shares import MY_SHARE
-from rankzero.observe.observation import Observation
+from rankzero.observe.observation import POINT_TO_POINT, Observation
 
 LESSON = "00_start_here"
 
@@ -117,7 +117,7 @@ def _one_collective(case: Case, seen: Observation) -> str | None:
     for rank in range(case.ranks):
         messages = seen.of_rank(rank)
         for message in messages:
-            if message.kind in ("send", "recv"):
+            if message.kind in POINT_TO_POINT:
                 return f"Rank {rank} used {message.kind}. One collective does it all, and every rank calls it."
         if case.ranks == 1 and not messages:
             continue
@@ -133,7 +133,6 @@ def _one_collective(case: Case, seen: Observation) -> str | None:
 SUM_OVER_RANKS = Exercise(
     id="sum_over_ranks",
     lesson=LESSON,
-    title="Your first collective",
     names=("sum_over_ranks",),
     judgements=(
         Judgement(SUM, 1, _sum),
@@ -230,7 +229,6 @@ def _left_alone(case: Case, seen: Observation) -> str | None:
 FIX_THE_HANG = Exercise(
     id="fix_the_hang",
     lesson=LESSON,
-    title="Repair a hang",
     names=("rank_zero_reports",),
     judgements=(
         Judgement(RANK_ZERO, 2, _rank_zero),
@@ -302,6 +300,6 @@ NUDGES = {
     "q3": "write down the four sizes first: they add up to 11.",
 }
 
-QUIZ = make_quiz(LESSON, "Quiz: ranks", QUESTIONS, NUDGES)
+QUIZ = make_quiz(LESSON, QUESTIONS, NUDGES)
 
 EXERCISES: list[Exercise] = [MY_SHARE, SUM_OVER_RANKS, FIX_THE_HANG, QUIZ]

@@ -73,7 +73,7 @@ NUDGES = {
     "q3": "ask what a send waits for, and where the rank beside it stands at that moment.",
 }
 
-QUIZ = make_quiz(LESSON, "Quiz: collectives", QUESTIONS, NUDGES)
+QUIZ = make_quiz(LESSON, QUESTIONS, NUDGES)
 
 EXERCISES: list[Exercise] = [
     BROADCAST,

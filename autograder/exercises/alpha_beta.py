@@ -109,7 +109,6 @@ def _fit_cause(name: str, got: float, right: float, case: Case) -> str:
 FIT_ALPHA_BETA = Exercise(
     id="fit_alpha_beta",
     lesson=LESSON,
-    title="Latency and bandwidth of this machine",
     names=("fit_alpha_beta",),
     judgements=(Judgement(CLEAN, 1, _fit), Judgement(OUTLIER, 1, _fit)),
     cases=fit_cases,
@@ -220,7 +219,6 @@ def _ring_seconds(case: Case, seen: Observation) -> str | None:
 RING_SECONDS = Exercise(
     id="ring_seconds",
     lesson=LESSON,
-    title="How long does a ring all-reduce take?",
     names=("ring_seconds",),
     judgements=(Judgement(LATENCY, 1, _ring_seconds), Judgement(BANDWIDTH, 1, _ring_seconds)),
     cases=ring_seconds_cases,
@@ -282,7 +280,6 @@ def _bus_bandwidth(case: Case, seen: Observation) -> str | None:
 BUS_BANDWIDTH = Exercise(
     id="bus_bandwidth",
     lesson=LESSON,
-    title="Bus bandwidth",
     names=("bus_bandwidth",),
     judgements=(Judgement(PER_SECOND, 1, _bus_bandwidth), Judgement(FACTOR, 1, _bus_bandwidth)),
     cases=bus_bandwidth_cases,

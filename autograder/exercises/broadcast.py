@@ -144,7 +144,6 @@ def _count_rounds(src: int, sends: list[list[Message]]) -> int:
 BROADCAST = Exercise(
     id="broadcast_tree",
     lesson=LESSON,
-    title="Broadcast down a tree",
     names=("broadcast",),
     judgements=(
         Judgement(EVERYONE, 1, _everyone),

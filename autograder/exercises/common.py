@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from autograder.exercise import Case, Judgement, Question, Quiz, hash_letter
-from rankzero.observe.observation import Message, Observation
+from rankzero.observe.observation import POINT_TO_POINT, Message, Observation
 
 #: Kinds that an exercise "from send and recv" may use. A barrier moves no data.
-BY_HAND = ("send", "recv", "barrier")
+BY_HAND = (*POINT_TO_POINT, "barrier")
 
 
 # -- in the rank: shipped there by value, so these use only torch and the standard library ---------------
@@ -126,7 +126,7 @@ def quiz_drive(answers: SimpleNamespace, inputs: dict[str, Any]) -> Any:
     return {str(key)[:20]: str(letter)[:20] for key, letter in given.items() if letter is not None}
 
 
-def make_quiz(lesson: str, title: str, questions: Sequence[Question], nudges: dict[str, str]) -> Quiz:
+def make_quiz(lesson: str, questions: Sequence[Question], nudges: dict[str, str]) -> Quiz:
     """A lesson's quiz: one visible case and one point per question.
 
     ``nudges`` says, by question, where to think on after a wrong letter.
@@ -145,7 +145,6 @@ def make_quiz(lesson: str, title: str, questions: Sequence[Question], nudges: di
     return Quiz(
         id=quiz_id,
         lesson=lesson,
-        title=title,
         names=("answers",),
         judgements=tuple(map(judgement, questions)),
         cases=cases,

@@ -90,7 +90,6 @@ def _neighbours(case: Case, seen: Observation) -> str | None:
 ALL_GATHER = Exercise(
     id="all_gather_ring",
     lesson=LESSON,
-    title="All-gather around the ring",
     names=("all_gather",),
     judgements=(
         Judgement(STACKED, 1, _stacked),
@@ -188,7 +187,6 @@ def _scatter_bytes(case: Case, seen: Observation) -> str | None:
 REDUCE_SCATTER = Exercise(
     id="reduce_scatter_ring",
     lesson=LESSON,
-    title="Reduce-scatter around the ring",
     names=("reduce_scatter",),
     judgements=(
         Judgement(PIECE, 1, _piece),
@@ -290,7 +288,6 @@ def _all_reduce_bytes(case: Case, seen: Observation) -> str | None:
 RING_ALL_REDUCE = Exercise(
     id="ring_all_reduce",
     lesson=LESSON,
-    title="Ring all-reduce",
     names=("ring_all_reduce",),
     judgements=(
         Judgement(RIGHT_SUM, 2, _sum_in_place),

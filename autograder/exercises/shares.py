@@ -111,7 +111,6 @@ def _exact(case: Case, seen: Observation) -> str | None:
 MY_SHARE = Exercise(
     id="my_share",
     lesson=LESSON,
-    title="Who takes which items?",
     names=("my_share",),
     judgements=(
         Judgement(EACH_ONCE, 1, _each_once),

@@ -8,7 +8,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import FancyArrowPatch
 
 from rankzero.draw.style import CARD, COLOURS, FAINT, INK, Picture, card, size_words
-from rankzero.observe.observation import Message, Observation
+from rankzero.observe.observation import POINT_TO_POINT, Message, Observation
 
 _SHADES = LinearSegmentedColormap.from_list("traffic", [CARD, COLOURS[4], COLOURS[0]])
 _MAX_ROUNDS = 12
@@ -30,7 +30,7 @@ def heat_map(seen: Observation) -> Picture:
     axes.set_xticks(range(n), [f"to {rank}" for rank in range(n)])
     axes.set_yticks(range(n), [f"from {rank}" for rank in range(n)])
     axes.xaxis.tick_top()
-    if any(message.kind not in ("send", "recv", "barrier") for message in seen.messages):
+    if any(message.kind not in (*POINT_TO_POINT, "barrier") for message in seen.messages):
         axes.set_xlabel("collectives are counted as a ring", color=FAINT, fontsize=9)
     flows = [
         f"rank {row} sent {size_words(traffic[row][column])} to rank {column}"

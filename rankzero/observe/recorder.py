@@ -27,7 +27,7 @@ import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rankzero.observe.memory import MemoryMeter
-from rankzero.observe.observation import Frame
+from rankzero.observe.observation import POINT_TO_POINT, Frame
 from rankzero.observe.operators import GROUP_METHODS, OPERATORS, algorithm_bytes
 from rankzero.ranks.source import frame_of
 
@@ -98,7 +98,7 @@ class Recorder:
     def thread(self, run):
         """The body of a thread that was started while the rank is watched."""
         self._local.active = True
-        with _Scope(self):
+        with self._scope():
             run()
 
     @property
@@ -146,7 +146,7 @@ class Recorder:
         first = tensors[0] if tensors else None
         with self._lock:
             index, self._count = self._count, self._count + 1
-            key = (kind, peer, tuple(members)) if kind in ("send", "recv") else tuple(members)
+            key = (kind, peer, tuple(members)) if kind in POINT_TO_POINT else tuple(members)
             seq = self._seq[key]
             self._seq[key] += 1
         shape = [] if first is None else list(first.shape)
@@ -244,5 +244,5 @@ def install() -> None:
 
     threading.Thread.start = start
     # The first scope costs about a second of imports inside torch; the warm server pays it, not the ranks.
-    with _Scope(Recorder(os.open(os.devnull, os.O_WRONLY), 0, 0.0, watched=True)):
+    with open(os.devnull, "wb") as nowhere, _Scope(Recorder(nowhere.fileno(), 0, 0.0, watched=True)):
         torch.zeros(1)

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from rankzero.observe.log import RankLog
-from rankzero.observe.observation import Message
+from rankzero.observe.observation import POINT_TO_POINT, Message
 from rankzero.ranks import source
 
 #: In these, what ranks hand in may differ in shape.
@@ -20,7 +20,7 @@ def collectives(log: RankLog) -> dict[tuple[int, ...], list[Message]]:
     """A rank's collectives by group, in order."""
     by_group: dict[tuple[int, ...], list[Message]] = defaultdict(list)
     for message in log.messages:
-        if message.kind not in ("send", "recv"):
+        if message.kind not in POINT_TO_POINT:
             by_group[message.group].append(message)
     return by_group
 
@@ -84,7 +84,7 @@ def dropped_send(message: Message, logs: Sequence[RankLog]) -> Message | None:
 
 def _never_met(message: Message, rank: int, logs: Sequence[RankLog]) -> bool:
     """Whether a partner that the message needs has not made its part of it (and, being stuck, never will)."""
-    if message.kind in ("send", "recv"):
+    if message.kind in POINT_TO_POINT:
         if message.peer is None:
             return False
         return _count(logs[message.peer], "recv" if message.kind == "send" else "send", rank) <= message.seq
@@ -149,7 +149,7 @@ def _send_recv_difference(logs: Sequence[RankLog]) -> str:
     loose = []
     for rank, log in enumerate(logs):
         for message in log.messages:
-            if message.kind in ("send", "recv") and message.peer is not None and _never_met(message, rank, logs):
+            if message.kind in POINT_TO_POINT and message.peer is not None and _never_met(message, rank, logs):
                 loose.append(message)
     if not loose:
         return _mismatched_pair(logs)

@@ -124,8 +124,8 @@ class Launch:
         Whatever happens in the ranks is told by the outcome. Only the owner's own interrupt is raised from
         here: a KeyboardInterrupt whose ``outcome`` attribute tells where the ranks were. With ``plain``,
         results come back as plain data, and nothing that ranks send is unpickled. Without ``recorded`` no
-        call into torch.distributed is written down. After a call that left
-        something undone the launch is closed.
+        call into torch.distributed is written down. After a call that left something undone the launch is
+        closed.
 
         Raises:
             TypeError: the function or its arguments cannot be pickled.
@@ -157,7 +157,7 @@ class Launch:
         at_rest = all(end.state in ("finished", "raised") for end in ends)
         if not at_rest or not hang.is_balanced(connections.read_logs(offsets)):
             self.close()
-        outcome = Outcome(ends_at_stop, rank_logs, stopped, seconds, timeout, output.text, plain, self.usable)
+        outcome = Outcome(ends_at_stop, rank_logs, stopped, seconds, timeout, output.text, plain)
         if interrupt is not None:
             interrupt.outcome = outcome
             raise interrupt

@@ -85,7 +85,6 @@ class Outcome:
         ends: by rank.
         logs: what each rank's recorder wrote.
         stopped: why the owner stopped waiting: None, "deadline", "deadlock", "failure" or "interrupt".
-        tidy: whether all ranks came to rest with nothing left over, so that they can take another call.
         output: what each rank printed.
     """
 
@@ -96,7 +95,6 @@ class Outcome:
     timeout: float
     output: list[str]
     plain: bool
-    tidy: bool
 
     @property
     def finished(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 
-from rankzero.observe.observation import Frame, Message
+from rankzero.observe.observation import POINT_TO_POINT, Frame, Message
 from rankzero.ranks import hang, source
 from rankzero.ranks.outcome import Outcome, RankEnd
 
@@ -165,7 +165,7 @@ def _cause(outcome: Outcome, rows: list[Row]) -> str:
             return dropped
         if len(waiting) == len(outcome.ends):
             return "Every rank waits to receive, and nobody sends."
-    if kinds and not kinds & {"send", "recv"}:
+    if kinds and kinds.isdisjoint(POINT_TO_POINT):
         absent = [end.rank for end in outcome.ends if end.state == "finished"]
         if absent:
             return (

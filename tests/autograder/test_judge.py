@@ -92,7 +92,7 @@ def test_a_file_may_have_a_guarded_main_and_import_its_neighbours(tmp_path):
     (tmp_path / "neighbour.py").write_text("def halve(n):\n    return divmod(n, 2)\n")
     path = tmp_path / "answer.py"
     path.write_text("import neighbour\n" + MY_SHARE + "if __name__ == '__main__':\n    raise SystemExit(1)\n")
-    assert judge(find("my_share"), Answer.of_file(path)).passed
+    assert judge(find("my_share"), Answer.of_source(path.read_text(), str(path))).passed
 
 
 def test_helpers_under_a_cache_travel_as_source():
