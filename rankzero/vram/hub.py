@@ -41,7 +41,8 @@ def fetch_config(name: str, timeout: float = 10.0) -> dict[str, Any]:
         raise ValueError(f"MODEL: the hub has no config.json for {name} (status {error.code})") from None
     except OSError:
         raise ValueError(
-            f"MODEL: {name} looks like a hub id, but {endpoint} cannot be reached; give a config.json or a built-in name"
+            f"MODEL: {name} looks like a hub id, but {endpoint} cannot be reached; "
+            "give a config.json or a built-in name"
         ) from None
     except ValueError:
         raise ValueError(f"MODEL: what the hub sent for {name} is not JSON") from None

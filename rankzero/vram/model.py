@@ -162,20 +162,24 @@ def from_config(config: dict[str, Any], name: str) -> Model:
     if isinstance(config.get("text_config"), dict):
         config = {**config["text_config"], "model_type": config["text_config"].get("model_type", config["model_type"])}
     family = str(config.get("model_type", "")).lower()
-    parameters = count_parameters(config)
     get = _Reader(config)
+    if not family:
+        raise ValueError("config.json lacks model_type")
     hidden = get("hidden_size", "n_embd")
     heads = get("num_attention_heads", "n_head")
+    sizes = {
+        "layers": get("num_hidden_layers", "n_layer"),
+        "hidden": hidden,
+        "ffn": get("moe_intermediate_size", "intermediate_size", "n_inner", default=4 * hidden),
+        "heads": heads,
+        "kv_heads": get("num_key_value_heads", default=heads),
+        "head_dim": get("head_dim", default=hidden // heads),
+        "vocab": get("vocab_size"),
+    }
     return Model(
         name=name,
-        parameters=parameters,
-        layers=get("num_hidden_layers", "n_layer"),
-        hidden=hidden,
-        ffn=get("moe_intermediate_size", "intermediate_size", "n_inner", default=4 * hidden),
-        heads=heads,
-        kv_heads=get("num_key_value_heads", default=heads),
-        head_dim=get("head_dim", default=hidden // heads),
-        vocab=get("vocab_size"),
+        parameters=count_parameters(config),
+        **sizes,
         tied=bool(config.get("tie_word_embeddings", family in _TIED)),
         gated=family not in _NOT_GATED,
         norm="layer" if family in _NOT_GATED else "rms",

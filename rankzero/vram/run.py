@@ -65,7 +65,7 @@ class Run:
         states: bytes per element of AdamW's two states follow the weights; ``fp32`` keeps them in fp32.
         autocast: whether the forward runs under ``torch.autocast`` (transformers' ``bf16=True``).
         kernels: ``eager``; ``fused_norms`` (norms and rotary embedding as one kernel each); ``fused`` (the MLP's
-            activation too, as in Liger and Unsloth).
+            activation too, as in Liger, Unsloth and under ``torch.compile``).
         loss: how logits become a loss, see ``rankzero.vram.activations.LOGITS``.
         repeat_kv: whether grouped keys and values are copied for each query head before attention.
         kbit_fp32: whether the parts that stay unquantized, and the residual stream, are fp32
@@ -90,7 +90,6 @@ class Run:
     repeat_kv: bool = False
     kernels: Literal["eager", "fused_norms", "fused"] = "eager"
     autocast: bool = False
-    compiled: bool = False
     loss: Loss = "hf"
     lora_rank: int = 8
     lora_targets: tuple[str, ...] = ("q_proj", "v_proj")

@@ -111,9 +111,10 @@ def bar(result: Estimate) -> str:
             f"<div title='{escape(part)}: {amount}' style='width:{share:.2f}%;background:{colour};color:{ink};"
             f"overflow:hidden;white-space:nowrap;font-size:11px;line-height:34px;text-align:center'>{text}</div>"
         )
+        swatch = f"width:10px;height:10px;background:{colour};margin-right:5px;border:1px solid #888"
         legend.append(
-            f"<span style='display:inline-block;margin-right:14px'><span style='display:inline-block;width:10px;"
-            f"height:10px;background:{colour};margin-right:5px;border:1px solid #888'></span>{escape(part)} {amount}</span>"
+            "<span style='display:inline-block;margin-right:14px'>"
+            f"<span style='display:inline-block;{swatch}'></span>{escape(part)} {amount}</span>"
         )
     limit = card.usable_bytes / scale
     label = escape(words + ". " + ", ".join(f"{part} {size / GIB:.2f} GiB" for part, size in result.breakdown.items()))
