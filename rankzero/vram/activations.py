@@ -30,7 +30,7 @@ LOGITS = {
     "fused": 10.0,
     # ... and under transformers <= 4.45 the bf16 logits are gone: fp32 4, shifted copy 4.
     "fused_4_45": 8.0,
-    # Cross-entropy by chunks of the sequence over bf16 logits: logits and their gradient.
+    # Cross-entropy by chunks of the sequence over bf16 logits: all chunks' logits and log-probabilities.
     "chunked": 4.0,
     # Liger, cut cross-entropy: logits and loss in one kernel, a small chunk at a time.
     "linear": 0.0,
@@ -162,6 +162,8 @@ def logit_bytes(run: Run) -> float:
     if compute_bytes(run) == 4:
         # No copy to fp32 is needed: logits, log-softmax and two gradients, or what the loss code saves of them.
         return {"hf": 16.0, "hf_4_48": 12.0, "hf_4_45": 12.0, "eager_fp32": 12.0}.get(run.loss, 2 * LOGITS[run.loss])
+    if run.loss == "chunked" and run.kernels == "fused":
+        return 2.0  # compiled, log-probabilities are computed anew from the logits
     if run.autocast and run.loss.startswith("no_upcast"):
         # Autocast runs cross-entropy in fp32 after all, on a copy, and accelerate returns the logits in fp32.
         return LOGITS[run.loss] + AUTOCAST_LOSS
