@@ -11,7 +11,10 @@ from typing import NoReturn
 from rankzero import __version__
 
 #: A subcommand is a class with ``add_arguments(parser)`` and ``run(args) -> exit status``; its docstring is the help.
-_OWN = [EntryPoint("doctor", "rankzero.machine:Doctor", "rankzero.commands")]
+_OWN = [
+    EntryPoint("doctor", "rankzero.machine:Doctor", "rankzero.commands"),
+    EntryPoint("vram", "rankzero.vram.command:Vram", "rankzero.commands"),
+]
 
 
 class _Parser(argparse.ArgumentParser):

@@ -20,6 +20,21 @@ def run_all(page):
     page.click(".lm-Menu-itemLabel:has-text('Run All Cells') >> nth=0")
 
 
+def wait_for_progress(page, seconds=200):
+    """Wait for the progress table, which the last code cell shows; a cell that fails on the way ends the run."""
+    outputs = page.locator(".jp-OutputArea-output")
+    for _ in range(2 * seconds):
+        if outputs.filter(has_text=re.compile(r"13 of 13|23 of 23")).count():
+            return
+        failed = outputs.filter(has_text=re.compile(r"Traceback \(most recent call last\)|CheckFailed"))
+        assert failed.count() == 0, "\n".join(failed.all_inner_texts())
+        page.wait_for_timeout(500)
+    picture_of(page, "no_progress")
+    raise AssertionError(
+        f"no progress table after {seconds} s; the page shows:\n{page.inner_text('.jp-Notebook')[-3000:]}"
+    )
+
+
 def picture_of(page, name):
     SCREENSHOTS.mkdir(exist_ok=True)
     page.screenshot(path=SCREENSHOTS / f"{name}.png")
@@ -44,9 +59,7 @@ def test_a_released_lesson_runs_up_to_the_first_answer_and_says_what_is_missing(
 def test_a_solved_lesson_runs_to_its_end_and_draws_pictures(page, lab, lesson):
     open_notebook(page, lab, f"solutions/{lesson}/{lesson}.ipynb")
     run_all(page)
-    # The last code cell shows the progress table; it comes only if no cell before it has failed.
-    done = page.locator(".jp-OutputArea-output", has_text=re.compile(r"13 of 13|23 of 23")).last
-    done.wait_for(timeout=150_000)
+    wait_for_progress(page)
     words = page.locator(".jp-OutputArea-output img").evaluate_all("images => images.map(image => image.alt)")
     assert len([alt for alt in words if len(alt) > 20]) >= 2
     assert page.locator(".jp-OutputArea-output", has_text="Traceback (most recent call last)").count() == 0

@@ -1,0 +1,161 @@
+"""A training step as moments, each with everything that is alive in it. The peak is the largest moment.
+
+A sum over parts that never meet would be too much, so no number here is one: gradients and logits, for example,
+are alive at different moments.
+"""
+
+from __future__ import annotations
+
+from rankzero.vram import activations
+from rankzero.vram.model import Model
+from rankzero.vram.run import Run
+from rankzero.vram.states import DEEPSPEED_BUCKET, States, counts, linear_bytes, states, trained_bytes
+
+Parts = dict[str, float]
+
+LOSS = "forward end"
+BACKWARD = "backward, last block"
+BACKWARD_END = "backward, first block"
+STEP = "optimizer step"
+
+
+def moments(model: Model, run: Run) -> dict[str, Parts]:
+    """The four moments at which a step can peak, each as parts in bytes on one GPU."""
+    kept = states(model, run)
+    block = activations.block(model, run)
+    tokens = run.tokens
+    stored = _stored_blocks(model, run, block) * tokens
+    at_work = (block.saved_bytes + block.moving) * tokens
+    # Without checkpointing, the block at work is one of those that are stored.
+    extra = at_work if run.checkpointing != "none" else block.moving * tokens
+    before = kept.gradients if run.accumulation > 1 else 0.0
+    head = _head_gradient(model, run, kept)
+    hidden = activations.compute_bytes(run) * model.hidden * tokens
+    always = {"weights": kept.weights, "optimizer states": kept.optimizer}
+    return {
+        LOSS: {
+            **always,
+            "gradients": before,
+            "activations": stored,
+            "logits and loss": activations.head_bytes(model, run) * tokens,
+            "copies of weights": kept.weight_copies,
+            **_sharding(model, run, kept, layers=1),
+        },
+        BACKWARD: {
+            **always,
+            "gradients": max(before, head),
+            "activations": stored + extra,
+            "copies of weights": _copies_at_work(model, run, kept),
+            "temporaries": _dequantized(model, run),
+            **_sharding(model, run, kept, layers=2),
+        },
+        BACKWARD_END: {
+            **always,
+            "gradients": kept.gradients,
+            "activations": at_work + hidden + _left_behind(model, run) * tokens,
+            "copies of weights": _copies_at_work(model, run, kept),
+            "temporaries": _dequantized(model, run),
+            **_sharding(model, run, kept, layers=2),
+        },
+        STEP: {
+            **always,
+            "gradients": kept.gradients,
+            "temporaries": kept.step_temporary,
+            **_at_step(model, run),
+        },
+    }
+
+
+def _stored_blocks(model: Model, run: Run, block: activations.Block) -> float:
+    """Bytes per token that all blocks together keep from forward to backward."""
+    inputs = (4 if run.kbit_fp32 else activations.compute_bytes(run)) * model.hidden
+    if run.sequence_parallel:
+        inputs /= run.tensor_parallel
+    if run.checkpointing == "full":
+        return model.layers * inputs
+    if run.checkpointing == "offload":
+        return 2.0 * inputs  # one on its way out, one on its way in
+    if run.checkpointing == "selective":
+        return model.layers * (inputs + _selective(model, run))
+    return model.layers * block.saved_bytes
+
+
+def _selective(model: Model, run: Run) -> float:
+    """torchtitan's rule: of a block's matrix products every second output is kept, and attention's."""
+    c, t = activations.compute_bytes(run), run.tensor_parallel
+    q, k, f, h = model.q / t, model.k / t, model.ffn / t, model.hidden
+    products = [q, k, k, h, f, f, h] if model.gated else [q, k, k, h, f, h]
+    return c * (sum(products[1::2]) + q) + 4 * model.heads / t
+
+
+def _left_behind(model: Model, run: Run) -> float:
+    """Bytes per token that FSDP 1 keeps of the blocks whose backward is done.
+
+    Where a unit's weights are frozen, its backward is noticed through hooks on its inputs, which live until
+    backward ends: each checkpointed block's input and that input's gradient stay. Seen in the rows of
+    fms-acceleration as 2h more per layer than without FSDP, for 32 and for 80 layers alike, and never where all
+    weights train. FSDP 2 has no such hooks.
+    """
+    if run.sharding != "fsdp1" or run.method == "full" or run.checkpointing != "full":
+        return 0.0
+    return 2 * activations.compute_bytes(run) * model.hidden * max(0, model.layers - 1)
+
+
+def _head_gradient(model: Model, run: Run, kept: States) -> float:
+    """The LM head's gradient, the first one that there is."""
+    if run.method != "full" or run.optimizer_in_backward:
+        return 0.0
+    share = (counts(model, run).embedding) / model.parameters * run.tensor_parallel
+    return min(kept.gradients, kept.gradients * share)
+
+
+def _copies_at_work(model: Model, run: Run, kept: States) -> float:
+    """Autocast's bf16 weights in backward: all of them, or with checkpointing the recomputed block's."""
+    return kept.weight_copies / model.layers if run.checkpointing == "full" else kept.weight_copies
+
+
+def _dequantized(model: Model, run: Run) -> float:
+    """The largest matrix of a block, dequantized to be multiplied with."""
+    if run.method != "qlora":
+        return 0.0
+    return 2.0 * max(i * o for i, o in model.projections.values()) / run.tensor_parallel
+
+
+def _sharding(model: Model, run: Run, kept: States, layers: int) -> Parts:
+    """Gathered weights and buffers of communication while the model runs."""
+    parts = counts(model, run)
+    per_layer = parts.linear / model.layers
+    if run.sharding in ("fsdp", "fsdp1", "hybrid"):
+        compute = activations.compute_bytes(run)
+        root = (parts.embedding + parts.lm_head) * compute
+        gathered = per_layer * (linear_bytes(run) if run.method == "qlora" else compute)
+        reduced = per_layer * compute if run.method == "full" and layers > 1 else 0.0
+        return {"gathered weights": root + layers * gathered, "communication buffers": reduced}
+    if run.sharding == "zero3":
+        # DeepSpeed gathers ahead up to its limit of live parameters, one billion by default.
+        live = min(1e9, parts.base)
+        per_element = linear_bytes(run) if run.method == "qlora" else 2
+        return {"gathered weights": live * per_element, "communication buffers": 2.0 * min(5e8, _trained(model, run))}
+    if run.sharding in ("zero1", "zero2"):
+        bucket = min(DEEPSPEED_BUCKET, _trained(model, run)) * trained_bytes(run)
+        return {"communication buffers": bucket if layers > 1 else 0.0}
+    if run.sharding == "ddp":
+        return {"communication buffers": _trained(model, run) * trained_bytes(run)}
+    if run.sequence_parallel:
+        hidden = activations.compute_bytes(run) * model.hidden * run.tokens
+        return {"communication buffers": hidden}
+    return {}
+
+
+def _at_step(model: Model, run: Run) -> Parts:
+    if run.sharding in ("zero1", "zero2"):
+        bucket = min(DEEPSPEED_BUCKET, _trained(model, run)) * trained_bytes(run)
+        return {"communication buffers": bucket}
+    if run.sharding == "ddp":
+        return {"communication buffers": _trained(model, run) * trained_bytes(run)}
+    return {}
+
+
+def _trained(model: Model, run: Run) -> float:
+    parts = counts(model, run)
+    return parts.base if run.method == "full" else parts.adapters

@@ -1,0 +1,103 @@
+"""Which code a published measurement ran: facts that its source pins or documents, each with its origin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Software:
+    """The settings of a run that a table's columns do not tell.
+
+    Attributes:
+        hf_loss, fused_loss: what ``hf`` and ``fused`` mean under the source's transformers version.
+        fsdp: ``fsdp1`` (FullyShardedDataParallel) or ``fsdp`` (fully_shard).
+        adapter_dtype, lora_dropout: how the source sets up LoRA.
+        kernels: ``fused`` where norms and rotary embedding are fused kernels.
+        repeat_kv: see :class:`rankzero.vram.run.Run`.
+        variable_length: whether batches differ in length.
+        norm, parallel, experts, experts_per_token, norms_per_layer, dropout: of the model.
+    """
+
+    hf_loss: str = "hf_4_48"
+    fused_loss: str = "fused"
+    fsdp: str = "fsdp"
+    adapter_dtype: str = "fp32"
+    lora_dropout: float = 0.0
+    kernels: str = "eager"
+    repeat_kv: bool = False
+    kbit_fp32: bool = False
+    variable_length: bool = False
+    norm: str = "rms"
+    parallel: bool = False
+    experts: int = 1
+    experts_per_token: int = 1
+    norms_per_layer: int = 2
+    dropout: bool = False
+
+
+#: A piece of ``source_ref`` → what that source is known to have run.
+SOFTWARE: dict[str, dict[str, Any]] = {
+    # scripts/benchmarks/scenarios*.yaml: LoRA r 16 on q, k, v, o with dropout 0.1; accelerate's FSDP 1;
+    # refs/requirements*.txt: transformers 4.45 for the granite and liger tables, 4.48 for a100_80gb.csv.
+    "fms-acceleration": {"lora_dropout": 0.1, "fsdp": "fsdp1"},
+    "a100_80gb_liger.csv": {"hf_loss": "hf_4_45", "fused_loss": "fused_4_45"},
+    "a100_80gb_granite.csv": {"hf_loss": "hf_4_45", "fused_loss": "fused_4_45"},
+    # torchtune/training: bf16 adapters; fully_shard.
+    "torchtune": {"adapter_dtype": "bf16"},
+    # config_hub/finetune/*.yaml: dropout 0.05, precision bf16-true (adapters too); Fabric's FSDPStrategy (FSDP 1).
+    "litgpt": {"adapter_dtype": "bf16", "lora_dropout": 0.05, "fsdp": "fsdp1"},
+    # fsdp_qlora/train.py: --precision bf16 casts all to bf16; FullyShardedDataParallel; dropout 0.1 by default.
+    "fsdp_qlora": {"adapter_dtype": "bf16", "lora_dropout": 0.1, "fsdp": "fsdp1", "hf_loss": "hf_4_45"},
+    # swift v2: lora_dropout_p 0.05; lengths differ from batch to batch.
+    "ms-swift": {"lora_dropout": 0.05, "variable_length": True, "hf_loss": "hf_4_45"},
+    "llama-cookbook": {"adapter_dtype": "bf16", "fsdp": "fsdp1", "hf_loss": "hf_4_45"},
+    "huggingface/peft docs": {"fsdp": "fsdp1", "hf_loss": "hf_4_45"},
+}
+
+
+def software_of(row: dict[str, str]) -> Software:
+    """What is known of the code that measured a row."""
+    source = f"{row.get('source', '')} {row.get('source_ref', '')}"
+    known = Software()
+    for piece, facts in SOFTWARE.items():
+        if piece in source:
+            known = replace(known, **facts)
+    return replace(known, **_from_notes(row), **_from_model(row))
+
+
+def _from_notes(row: dict[str, str]) -> dict[str, Any]:
+    notes = row.get("notes", "")
+    facts: dict[str, Any] = {}
+    if "foak" in notes:  # fms-acceleration's fused operators and kernels: norms, rotary embedding, loss
+        facts["kernels"] = "fused_norms"
+    if "prepare_model_for_kbit_training" in notes and row.get("n_gpus") == "1":
+        facts["kbit_fp32"] = True  # under FSDP mixed precision casts back
+    if "FSDP2" in notes:
+        facts["fsdp"] = "fsdp"
+    return facts
+
+
+def _from_model(row: dict[str, str]) -> dict[str, Any]:
+    name = row.get("model", "").lower()
+    facts: dict[str, Any] = {}
+    if name.startswith(("santacoder", "starcoder", "phi-1", "phi-2", "falcon", "stablelm-alpha", "bert", "bloom")) or (
+        name.startswith(("gpt", "pythia", "opt", "vit", "t5", "t0"))
+    ):
+        facts["norm"] = "layer"
+    if name.startswith(("phi-1", "phi-2", "falcon", "stablelm-alpha", "pythia", "gpt-neox", "gpt-j")):
+        facts["parallel"] = True
+    if name.startswith("mixtral-8x") or "MoE 8 experts top-2" in row.get("notes", ""):
+        facts |= {"experts": 8, "experts_per_token": 2}
+    if name.startswith(("bert", "gpt2", "santacoder", "starcoder")):
+        facts["dropout"] = True
+    if name.startswith("gemma2"):
+        facts["norms_per_layer"] = 4
+    if name.startswith(("mistral", "mixtral")) and "fms-acceleration" in row.get("source", ""):
+        # MistralFlashAttention2 of transformers 4.4x copies keys and values for each query head; Llama's does not.
+        facts["repeat_kv"] = True
+    if name.startswith(("santacoder", "starcoder", "qwen-")):
+        # GPT-BigCode's and Qwen 1's own loss code never casts the logits to fp32.
+        facts |= {"hf_loss": "no_upcast", "fused_loss": "no_upcast_fused"}
+    return facts
