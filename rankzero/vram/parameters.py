@@ -83,9 +83,7 @@ class _Sizes:
                 raise ValueError(f"hidden_size {self.hidden} is not divisible by num_attention_heads {self.heads}")
         self.head_dim = _whole("head_dim", head_dim)
         if self.heads % self.kv_heads:
-            raise ValueError(
-                f"num_attention_heads {self.heads} is not a multiple of num_key_value_heads {self.kv_heads}"
-            )
+            raise ValueError(f"num_key_value_heads: {self.kv_heads} does not divide num_attention_heads = {self.heads}")
         self.query = self.heads * self.head_dim
         self.key = self.kv_heads * self.head_dim
 
@@ -105,7 +103,7 @@ class _Sizes:
 
 def _whole(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} is {value!r}; a positive whole number is needed")
+        raise ValueError(f"{name}: {value!r} is not a whole number of 1 or more")
     return value
 
 
