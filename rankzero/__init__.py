@@ -21,6 +21,8 @@ _EXPORTS = {
     "HangError": "rankzero.ranks.errors",
     "Observation": "rankzero.observe.observation",
     "Message": "rankzero.observe.observation",
+    "live_bytes": "rankzero.observe.live",
+    "saved_tensors": "rankzero.observe.saved",
     "doctor": "rankzero.machine",
     "load_ipython_extension": "rankzero.ranks.magic",
 }
