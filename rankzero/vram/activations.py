@@ -88,6 +88,13 @@ def block(model: Model, run: Run) -> Block:
         saved["routing"] = 2 * c * h * model.experts_per_token + 4 * model.experts
     if run.targets:
         saved["adapters"] = _adapters(model, run)
+    if run.method == "qlora" and run.quantized_inputs != "none":
+        # Older bitsandbytes: each quantized linear keeps its own input, in the dtype that it computes in. q, k and v
+        # share theirs, as gate and up do.
+        element = 4 if run.quantized_inputs == "fp32" else 2
+        saved["inputs of quantized linears"] = element * ((1 if model.parallel else 2) * h + model.q / t + f)
+    if run.stack == "litgpt":
+        saved["fused qkv"] = _fused_qkv(model, run)
     # Experts take their turns, so the gradients of only one are there at a time; its share of tokens is even at best.
     gradients = (3 if model.gated else 2) * c * f / model.experts
     if model.dropout:
@@ -122,6 +129,18 @@ def _attention(model: Model, run: Run) -> float:
     grouped = q if run.repeat_kv else k
     # Queries, keys, values, the output, and one fp32 log-sum-exp per head.
     return c * q + 2 * c * grouped + c * q + 4 * heads
+
+
+def _fused_qkv(model: Model, run: Run) -> float:
+    """litgpt projects q, k and v at once: the values are a view that keeps all of it, unless they are expanded to one
+    per query head. LoRA on some of the three scatters its output with index_copy, which keeps it."""
+    c, q, k = compute_bytes(run), model.q, model.k
+    expanded = 1 < model.kv_heads < model.heads
+    kept = 2 * c * (q - k) if expanded and not run.repeat_kv else c * (q + k)
+    targets = set(run.targets) & {"q", "k", "v"}
+    if targets and targets != {"q", "k", "v"}:
+        kept += c * sum(q if target == "q" else k for target in targets)
+    return kept
 
 
 def _adapters(model: Model, run: Run) -> float:

@@ -131,6 +131,9 @@ def _sharding(model: Model, run: Run, kept: States, layers: int) -> Parts:
         root = (parts.embedding + parts.lm_head) * compute
         gathered = per_layer * (linear_bytes(run) if run.method == "qlora" else compute)
         reduced = per_layer * compute if run.method == "full" and layers > 1 else 0.0
+        if run.stack == "litgpt" and run.method != "full" and layers > 1:
+            # Each frozen linear is a unit of its own there; once gathered in backward, none is let go until its end.
+            layers = model.layers
         return {"gathered weights": root + layers * gathered, "communication buffers": reduced}
     if run.sharding == "zero3":
         # DeepSpeed gathers ahead up to its limit of live parameters, one billion by default.

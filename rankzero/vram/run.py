@@ -70,6 +70,8 @@ class Run:
         repeat_kv: whether grouped keys and values are copied for each query head before attention.
         kbit_fp32: whether the parts that stay unquantized, and the residual stream, are fp32
             (``peft.prepare_model_for_kbit_training``).
+        quantized_inputs: how quantized linears keep their inputs for backward: newer bitsandbytes do not.
+        stack: whose model code runs, where that matters (fused qkv, adapters' own indexing).
         unsharded_gradients: accumulation under FSDP with ``no_sync``, which keeps whole gradients.
         shard_size: ranks of one shard group of ``hybrid`` sharding.
 
@@ -97,6 +99,8 @@ class Run:
     adapter_dtype: Literal["fp32", "bf16"] = "fp32"
     quantization: Quantization = "nf4"
     kbit_fp32: bool = False
+    quantized_inputs: Literal["none", "bf16", "fp32"] = "none"
+    stack: Literal["transformers", "litgpt", "torchtune"] = "transformers"
     gpus: int = 1
     sharding: Sharding = "none"
     shard_size: int = 0

@@ -15,7 +15,8 @@ class Software:
         fsdp: ``fsdp1`` (FullyShardedDataParallel) or ``fsdp`` (fully_shard).
         adapter_dtype, lora_dropout: how the source sets up LoRA.
         kernels: ``fused`` where norms and rotary embedding are fused kernels.
-        repeat_kv: see :class:`rankzero.vram.run.Run`.
+        accumulation: 1, or more where the source accumulates, so that gradients are there in forward.
+        repeat_kv, quantized_inputs, stack: see :class:`rankzero.vram.run.Run`.
         variable_length: whether batches differ in length.
         norm, parallel, experts, experts_per_token, norms_per_layer, dropout: of the model.
     """
@@ -28,6 +29,9 @@ class Software:
     kernels: str = "eager"
     repeat_kv: bool = False
     kbit_fp32: bool = False
+    quantized_inputs: str = "none"
+    stack: str = "transformers"
+    accumulation: int = 1
     variable_length: bool = False
     norm: str = "rms"
     parallel: bool = False
@@ -45,9 +49,12 @@ SOFTWARE: dict[str, dict[str, Any]] = {
     "a100_80gb_liger.csv": {"hf_loss": "hf_4_45", "fused_loss": "fused_4_45"},
     "a100_80gb_granite.csv": {"hf_loss": "hf_4_45", "fused_loss": "fused_4_45"},
     # torchtune/training: bf16 adapters; fully_shard.
-    "torchtune": {"adapter_dtype": "bf16"},
+    "torchtune": {"stack": "torchtune", "adapter_dtype": "bf16"},
     # config_hub/finetune/*.yaml: dropout 0.05, precision bf16-true (adapters too); Fabric's FSDPStrategy (FSDP 1).
-    "litgpt": {"adapter_dtype": "bf16", "lora_dropout": 0.05, "fsdp": "fsdp1"},
+    "litgpt": {"stack": "litgpt", "adapter_dtype": "bf16", "lora_dropout": 0.05, "fsdp": "fsdp1"},
+    # tutorials/resource-tables.md names bitsandbytes 0.41.1; later recipes' linears keep their inputs in fp32.
+    "resource-tables.md": {"quantized_inputs": "bf16"},
+    "config_hub/finetune": {"quantized_inputs": "fp32", "accumulation": 2},
     # fsdp_qlora/train.py: --precision bf16 casts all to bf16; FullyShardedDataParallel; dropout 0.1 by default.
     "fsdp_qlora": {"adapter_dtype": "bf16", "lora_dropout": 0.1, "fsdp": "fsdp1", "hf_loss": "hf_4_45"},
     # swift v2: lora_dropout_p 0.05; lengths differ from batch to batch.
