@@ -20,8 +20,8 @@ LOGITS = {
     "hf_4_48": 14.0,
     # transformers <= 4.45 let go of the bf16 logits before the loss: fp32 (4), shifted copy (4), log-softmax (4).
     "hf_4_45": 12.0,
-    # torchtune's and litgpt's plain loss: fp32 logits, log-softmax and one gradient.
-    "eager_fp32": 12.0,
+    # A loop that casts the logits to fp32 and keeps them (torchtune): logits, log-probabilities, two gradients.
+    "eager_fp32": 16.0,
     # Code that never casts to fp32 (GPT-BigCode, Qwen 1): logits, shifted copy, log-softmax, gradient, all bf16.
     "no_upcast": 8.0,
     # ... with a fused cross-entropy, which writes the gradient over the log-probabilities.
@@ -120,9 +120,11 @@ def _norms(model: Model, run: Run) -> float:
 def _attention(model: Model, run: Run) -> float:
     c, t = compute_bytes(run), run.tensor_parallel
     q, k, heads = model.q / t, max(model.k / t, model.head_dim), model.heads / t
-    if run.attention == "eager":
+    if run.attention == "eager" or model.soft_capped:
         # Scores: softmax in fp32, its copy in the compute dtype; grouped keys and values are copied per head.
         probabilities = (4 + c) if c == 2 else 4
+        if model.soft_capped:
+            probabilities += c  # tanh keeps what it returns
         if model.dropout:
             probabilities += c + 1  # the dropped-out copy and its mask
         return 3 * c * q + c * q + probabilities * heads * run.seq_len
@@ -173,14 +175,15 @@ def head_bytes(model: Model, run: Run) -> float:
     final = 2 * c * h
     if run.kernels == "eager" and model.norm == "rms":
         final = 4 * h + c * h + (c * h if run.method == "full" else 0)
-    return final + logit_bytes(run) * model.vocab / run.tensor_parallel
+    capped = 2 * c if model.soft_capped else 0  # tanh's result, and the product with the cap
+    return final + (logit_bytes(run) + capped) * model.vocab / run.tensor_parallel
 
 
 def logit_bytes(run: Run) -> float:
     """Bytes per logit at the worst moment of the loss."""
     if compute_bytes(run) == 4:
         # No copy to fp32 is needed: logits, log-softmax and two gradients, or what the loss code saves of them.
-        return {"hf": 16.0, "hf_4_48": 12.0, "hf_4_45": 12.0, "eager_fp32": 12.0}.get(run.loss, 2 * LOGITS[run.loss])
+        return {"hf": 16.0, "hf_4_48": 12.0, "hf_4_45": 12.0, "eager_fp32": 16.0}.get(run.loss, 2 * LOGITS[run.loss])
     if run.loss == "chunked" and run.kernels == "fused":
         return 2.0  # compiled, log-probabilities are computed anew from the logits
     if run.autocast and run.loss.startswith("no_upcast"):

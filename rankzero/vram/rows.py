@@ -155,6 +155,7 @@ def model_of(row: dict[str, str]) -> Model:
         norms_per_layer=code.norms_per_layer,
         parallel=code.parallel,
         dropout=code.dropout,
+        soft_capped=code.soft_capped,
     )
 
 
@@ -192,6 +193,8 @@ def run_of(row: dict[str, str]) -> Run:
         kbit_fp32=code.kbit_fp32,
         quantized_inputs=code.quantized_inputs,
         stack=code.stack,
+        context_mib=code.context_mib,
+        variable_length=code.variable_length,
         accumulation=1 if in_backward else code.accumulation,
         gpus=_whole(row, "n_gpus"),
         tensor_parallel=_whole(row, "tp", default=1),

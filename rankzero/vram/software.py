@@ -16,9 +16,9 @@ class Software:
         adapter_dtype, lora_dropout: how the source sets up LoRA.
         kernels: ``fused`` where norms and rotary embedding are fused kernels.
         accumulation: 1, or more where the source accumulates, so that gradients are there in forward.
-        repeat_kv, quantized_inputs, stack: see :class:`rankzero.vram.run.Run`.
+        repeat_kv, quantized_inputs, stack, context_mib: see :class:`rankzero.vram.run.Run`.
         variable_length: whether batches differ in length.
-        norm, parallel, experts, experts_per_token, norms_per_layer, dropout: of the model.
+        norm, parallel, experts, experts_per_token, norms_per_layer, dropout, soft_capped: of the model.
     """
 
     hf_loss: str = "hf_4_48"
@@ -32,6 +32,8 @@ class Software:
     quantized_inputs: str = "none"
     stack: str = "transformers"
     accumulation: int = 1
+    context_mib: int = 512
+    soft_capped: bool = False
     variable_length: bool = False
     norm: str = "rms"
     parallel: bool = False
@@ -57,8 +59,10 @@ SOFTWARE: dict[str, dict[str, Any]] = {
     "config_hub/finetune": {"quantized_inputs": "fp32", "accumulation": 2},
     # fsdp_qlora/train.py: --precision bf16 casts all to bf16; FullyShardedDataParallel; dropout 0.1 by default.
     "fsdp_qlora": {"adapter_dtype": "bf16", "lora_dropout": 0.1, "fsdp": "fsdp1", "hf_loss": "hf_4_45"},
-    # swift v2: lora_dropout_p 0.05; lengths differ from batch to batch.
+    # swift v2: lora_dropout_p 0.05; lengths differ from batch to batch; quantized models are prepared by peft.
     "ms-swift": {"lora_dropout": 0.05, "variable_length": True, "hf_loss": "hf_4_45"},
+    # transformers' anatomy page: context measured first; torch 1.10's zero_grad keeps the gradients' memory.
+    "model_memory_anatomy.md": {"context_mib": 1343, "accumulation": 2},
     "llama-cookbook": {"adapter_dtype": "bf16", "fsdp": "fsdp1", "hf_loss": "hf_4_45"},
     "huggingface/peft docs": {"fsdp": "fsdp1", "hf_loss": "hf_4_45"},
 }
@@ -71,7 +75,10 @@ def software_of(row: dict[str, str]) -> Software:
     for piece, facts in SOFTWARE.items():
         if piece in source:
             known = replace(known, **facts)
-    return replace(known, **_from_notes(row), **_from_model(row))
+    facts = {**_from_notes(row), **_from_model(row)}
+    if "ms-swift" in source and row.get("method") == "qlora":
+        facts["kbit_fp32"] = True
+    return replace(known, **facts)
 
 
 def _from_notes(row: dict[str, str]) -> dict[str, Any]:
@@ -100,7 +107,7 @@ def _from_model(row: dict[str, str]) -> dict[str, Any]:
     if name.startswith(("bert", "gpt2", "santacoder", "starcoder")):
         facts["dropout"] = True
     if name.startswith("gemma2"):
-        facts["norms_per_layer"] = 4
+        facts |= {"norms_per_layer": 4, "soft_capped": True}
     if name.startswith(("mistral", "mixtral")) and "fms-acceleration" in row.get("source", ""):
         # MistralFlashAttention2 of transformers 4.4x copies keys and values for each query head; Llama's does not.
         facts["repeat_kv"] = True
