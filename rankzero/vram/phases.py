@@ -52,7 +52,7 @@ def moments(model: Model, run: Run) -> dict[str, Parts]:
         },
         BACKWARD_END: {
             **always,
-            "gradients": kept.gradients,
+            "gradients": max(before, kept.gradients - _still_to_come(model, run)),
             "activations": at_work + hidden + _left_behind(model, run) * tokens,
             "copies of weights": _copies_at_work(model, run, kept),
             "temporaries": _dequantized(model, run),
@@ -69,7 +69,7 @@ def moments(model: Model, run: Run) -> dict[str, Parts]:
 
 def _stored_blocks(model: Model, run: Run, block: activations.Block) -> float:
     """Bytes per token that all blocks together keep from forward to backward."""
-    inputs = (4 if run.kbit_fp32 else activations.compute_bytes(run)) * model.hidden
+    inputs = activations.stream_bytes(run) * model.hidden
     if run.sequence_parallel:
         inputs /= run.tensor_parallel
     if run.checkpointing == "full":
@@ -78,7 +78,7 @@ def _stored_blocks(model: Model, run: Run, block: activations.Block) -> float:
         return 2.0 * inputs  # one on its way out, one on its way in
     if run.checkpointing == "selective":
         return model.layers * (inputs + _selective(model, run))
-    return model.layers * block.saved_bytes
+    return model.layers * block.saved_bytes - activations.first_block_saving(model, run)
 
 
 def _selective(model: Model, run: Run) -> float:
@@ -108,6 +108,15 @@ def _head_gradient(model: Model, run: Run) -> float:
         return 0.0
     head = counts(model, run).embedding * trained_bytes(run)
     return head / run.shards if run.shards_gradients else head
+
+
+def _still_to_come(model: Model, run: Run) -> float:
+    """Gradients that are not there yet when backward reaches the first block's MLP: its own, and the embedding's."""
+    if run.method != "full" or run.offload == "parameters" or run.optimizer_in_backward:
+        return 0.0
+    parts = counts(model, run)
+    missing = parts.linear / model.layers + (0 if model.tied else parts.embedding)
+    return missing * trained_bytes(run) / (run.shards if run.shards_gradients else 1)
 
 
 def _copies_at_work(model: Model, run: Run, kept: States) -> float:

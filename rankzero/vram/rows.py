@@ -154,6 +154,7 @@ def model_of(row: dict[str, str]) -> Model:
         experts_per_token=code.experts_per_token,
         norms_per_layer=code.norms_per_layer,
         parallel=code.parallel,
+        shared_norm=code.shared_norm,
         dropout=code.dropout,
         soft_capped=code.soft_capped,
     )
@@ -193,6 +194,7 @@ def run_of(row: dict[str, str]) -> Run:
         kbit_fp32=code.kbit_fp32,
         quantized_inputs=code.quantized_inputs,
         stack=code.stack,
+        experts="looped",
         context_mib=code.context_mib,
         variable_length=code.variable_length,
         accumulation=1 if in_backward else code.accumulation,

@@ -24,6 +24,7 @@ Checkpointing = Literal["none", "full", "selective", "offload"]
 Attention = Literal["sdpa", "eager", "flash"]
 Loss = Literal[
     "hf",
+    "hf_kept",
     "hf_4_48",
     "hf_4_45",
     "fused",
@@ -73,6 +74,8 @@ class Run:
             (``peft.prepare_model_for_kbit_training``).
         quantized_inputs: how quantized linears keep their inputs for backward: newer bitsandbytes do not.
         stack: whose model code runs, where that matters (fused qkv, adapters' own indexing).
+        experts: ``grouped``: one matrix product over all experts, whose weights stay unquantized under QLoRA
+            (transformers 5); ``looped``: one expert after the other (transformers 4).
         context_mib: what CUDA takes before the first tensor: 140 to 940 MiB where its modules are loaded lazily
             (CUDA 11.7 and later), 1,300 to 1,800 before.
         unsharded_gradients: accumulation under FSDP with ``no_sync``, which keeps whole gradients.
@@ -105,6 +108,7 @@ class Run:
     kbit_fp32: bool = False
     quantized_inputs: Literal["none", "bf16", "fp32"] = "none"
     stack: Literal["transformers", "litgpt", "torchtune"] = "transformers"
+    experts: Literal["grouped", "looped"] = "grouped"
     context_mib: int = 512
     gpus: int = 1
     sharding: Sharding = "none"

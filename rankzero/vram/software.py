@@ -18,7 +18,7 @@ class Software:
         accumulation: 1, or more where the source accumulates, so that gradients are there in forward.
         repeat_kv, quantized_inputs, stack, context_mib: see :class:`rankzero.vram.run.Run`.
         variable_length: whether batches differ in length.
-        norm, parallel, experts, experts_per_token, norms_per_layer, dropout, soft_capped: of the model.
+        norm, parallel, shared_norm, experts, experts_per_token, norms_per_layer, dropout, soft_capped: of the model.
     """
 
     hf_loss: str = "hf_4_48"
@@ -37,6 +37,7 @@ class Software:
     variable_length: bool = False
     norm: str = "rms"
     parallel: bool = False
+    shared_norm: bool = False
     experts: int = 1
     experts_per_token: int = 1
     norms_per_layer: int = 2
@@ -102,6 +103,7 @@ def _from_model(row: dict[str, str]) -> dict[str, Any]:
         facts["norm"] = "layer"
     if name.startswith(("phi-1", "phi-2", "falcon", "stablelm-alpha", "pythia", "gpt-neox", "gpt-j")):
         facts["parallel"] = True
+    facts["shared_norm"] = name.startswith(("phi-1", "phi-2", "falcon"))
     if name.startswith("mixtral-8x") or "MoE 8 experts top-2" in row.get("notes", ""):
         facts |= {"experts": 8, "experts_per_token": 2}
     if name.startswith(("bert", "gpt2", "santacoder", "starcoder")):
