@@ -20,8 +20,8 @@ LOGITS = {
     "hf_4_48": 14.0,
     # transformers <= 4.45 let go of the bf16 logits before the loss: fp32 (4), shifted copy (4), log-softmax (4).
     "hf_4_45": 12.0,
-    # torchtune's and litgpt's plain loss: fp32 logits, log-softmax and one gradient.
-    "eager_fp32": 12.0,
+    # A loop that casts the logits to fp32 and keeps them (torchtune): logits, log-probabilities, two gradients.
+    "eager_fp32": 16.0,
     # Code that never casts to fp32 (GPT-BigCode, Qwen 1): logits, shifted copy, log-softmax, gradient, all bf16.
     "no_upcast": 8.0,
     # ... with a fused cross-entropy, which writes the gradient over the log-probabilities.
@@ -30,7 +30,7 @@ LOGITS = {
     "fused": 10.0,
     # ... and under transformers <= 4.45 the bf16 logits are gone: fp32 4, shifted copy 4.
     "fused_4_45": 8.0,
-    # Cross-entropy by chunks of the sequence over bf16 logits: logits and their gradient.
+    # Cross-entropy by chunks of the sequence over bf16 logits: all chunks' logits and log-probabilities.
     "chunked": 4.0,
     # Liger, cut cross-entropy: logits and loss in one kernel, a small chunk at a time.
     "linear": 0.0,
@@ -88,6 +88,13 @@ def block(model: Model, run: Run) -> Block:
         saved["routing"] = 2 * c * h * model.experts_per_token + 4 * model.experts
     if run.targets:
         saved["adapters"] = _adapters(model, run)
+    if run.method == "qlora" and run.quantized_inputs != "none":
+        # Older bitsandbytes: each quantized linear keeps its own input, in the dtype that it computes in. q, k and v
+        # share theirs, as gate and up do.
+        element = 4 if run.quantized_inputs == "fp32" else 2
+        saved["inputs of quantized linears"] = element * ((1 if model.parallel else 2) * h + model.q / t + f)
+    if run.stack == "litgpt":
+        saved["fused qkv"] = _fused_qkv(model, run)
     # Experts take their turns, so the gradients of only one are there at a time; its share of tokens is even at best.
     gradients = (3 if model.gated else 2) * c * f / model.experts
     if model.dropout:
@@ -113,15 +120,29 @@ def _norms(model: Model, run: Run) -> float:
 def _attention(model: Model, run: Run) -> float:
     c, t = compute_bytes(run), run.tensor_parallel
     q, k, heads = model.q / t, max(model.k / t, model.head_dim), model.heads / t
-    if run.attention == "eager":
+    if run.attention == "eager" or model.soft_capped:
         # Scores: softmax in fp32, its copy in the compute dtype; grouped keys and values are copied per head.
         probabilities = (4 + c) if c == 2 else 4
+        if model.soft_capped:
+            probabilities += c  # tanh keeps what it returns
         if model.dropout:
             probabilities += c + 1  # the dropped-out copy and its mask
         return 3 * c * q + c * q + probabilities * heads * run.seq_len
     grouped = q if run.repeat_kv else k
     # Queries, keys, values, the output, and one fp32 log-sum-exp per head.
     return c * q + 2 * c * grouped + c * q + 4 * heads
+
+
+def _fused_qkv(model: Model, run: Run) -> float:
+    """litgpt projects q, k and v at once: the values are a view that keeps all of it, unless they are expanded to one
+    per query head. LoRA on some of the three scatters its output with index_copy, which keeps it."""
+    c, q, k = compute_bytes(run), model.q, model.k
+    expanded = 1 < model.kv_heads < model.heads
+    kept = 2 * c * (q - k) if expanded and not run.repeat_kv else c * (q + k)
+    targets = set(run.targets) & {"q", "k", "v"}
+    if targets and targets != {"q", "k", "v"}:
+        kept += c * sum(q if target == "q" else k for target in targets)
+    return kept
 
 
 def _adapters(model: Model, run: Run) -> float:
@@ -154,14 +175,17 @@ def head_bytes(model: Model, run: Run) -> float:
     final = 2 * c * h
     if run.kernels == "eager" and model.norm == "rms":
         final = 4 * h + c * h + (c * h if run.method == "full" else 0)
-    return final + logit_bytes(run) * model.vocab / run.tensor_parallel
+    capped = 2 * c if model.soft_capped else 0  # tanh's result, and the product with the cap
+    return final + (logit_bytes(run) + capped) * model.vocab / run.tensor_parallel
 
 
 def logit_bytes(run: Run) -> float:
     """Bytes per logit at the worst moment of the loss."""
     if compute_bytes(run) == 4:
         # No copy to fp32 is needed: logits, log-softmax and two gradients, or what the loss code saves of them.
-        return {"hf": 16.0, "hf_4_48": 12.0, "hf_4_45": 12.0, "eager_fp32": 12.0}.get(run.loss, 2 * LOGITS[run.loss])
+        return {"hf": 16.0, "hf_4_48": 12.0, "hf_4_45": 12.0, "eager_fp32": 16.0}.get(run.loss, 2 * LOGITS[run.loss])
+    if run.loss == "chunked" and run.kernels == "fused":
+        return 2.0  # compiled, log-probabilities are computed anew from the logits
     if run.autocast and run.loss.startswith("no_upcast"):
         # Autocast runs cross-entropy in fp32 after all, on a copy, and accelerate returns the logits in fp32.
         return LOGITS[run.loss] + AUTOCAST_LOSS

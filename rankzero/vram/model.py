@@ -26,6 +26,7 @@ class Model:
         norms_per_layer: 2, or 4 where there are norms behind attention and MLP as well (Gemma 2, 3).
         head_norms: whether queries and keys are normed (Qwen 3, Gemma 3).
         dropout: whether attention and both outputs of a block are dropped out in training (BERT, GPT-2).
+        soft_capped: whether scores and logits pass a tanh (Gemma 2), which rules out fused attention.
         parallel: whether attention and MLP read the same norm's output (GPT-NeoX, Phi).
     """
 
@@ -47,6 +48,7 @@ class Model:
     head_norms: bool = False
     parallel: bool = False
     dropout: bool = False
+    soft_capped: bool = False
     config: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -188,6 +190,7 @@ def from_config(config: dict[str, Any], name: str) -> Model:
         norms_per_layer=4 if family in ("gemma2", "gemma3", "gemma3_text") else 2,
         head_norms=family in ("qwen3", "qwen3_moe", "gemma3", "gemma3_text"),
         parallel=family in ("gpt_neox", "phi"),
+        soft_capped=family == "gemma2" and config.get("attn_logit_softcapping", 50.0) is not None,
         dropout=any(config.get(key, default) for key, default in _DROPOUT.get(family, {}).items()),
         config=config,
     )

@@ -29,13 +29,14 @@ def moments(model: Model, run: Run) -> dict[str, Parts]:
     # Without checkpointing, the block at work is one of those that are stored.
     extra = at_work if run.checkpointing != "none" else block.moving * tokens
     before = kept.gradients if run.accumulation > 1 else 0.0
-    head = _head_gradient(model, run, kept)
+    head = _head_gradient(model, run)
     hidden = activations.compute_bytes(run) * model.hidden * tokens
     always = {"weights": kept.weights, "optimizer states": kept.optimizer}
     return {
         LOSS: {
             **always,
-            "gradients": before,
+            # Where the loss goes by chunks, the LM head has a gradient while later chunks' logits wait.
+            "gradients": max(before, head if run.loss in ("chunked", "linear") else 0.0),
             "activations": stored,
             "logits and loss": activations.head_bytes(model, run) * tokens,
             "copies of weights": kept.weight_copies,
@@ -101,12 +102,12 @@ def _left_behind(model: Model, run: Run) -> float:
     return 2 * activations.compute_bytes(run) * model.hidden * max(0, model.layers - 1)
 
 
-def _head_gradient(model: Model, run: Run, kept: States) -> float:
+def _head_gradient(model: Model, run: Run) -> float:
     """The LM head's gradient, the first one that there is."""
-    if run.method != "full" or run.optimizer_in_backward:
+    if run.method != "full" or run.offload == "parameters":
         return 0.0
-    share = (counts(model, run).embedding) / model.parameters * run.tensor_parallel
-    return min(kept.gradients, kept.gradients * share)
+    head = counts(model, run).embedding * trained_bytes(run)
+    return head / run.shards if run.shards_gradients else head
 
 
 def _copies_at_work(model: Model, run: Run, kept: States) -> float:
@@ -130,6 +131,9 @@ def _sharding(model: Model, run: Run, kept: States, layers: int) -> Parts:
         root = (parts.embedding + parts.lm_head) * compute
         gathered = per_layer * (linear_bytes(run) if run.method == "qlora" else compute)
         reduced = per_layer * compute if run.method == "full" and layers > 1 else 0.0
+        if run.stack == "litgpt" and run.method != "full" and layers > 1:
+            # Each frozen linear is a unit of its own there; once gathered in backward, none is let go until its end.
+            layers = model.layers
         return {"gathered weights": root + layers * gathered, "communication buffers": reduced}
     if run.sharding == "zero3":
         # DeepSpeed gathers ahead up to its limit of live parameters, one billion by default.

@@ -155,6 +155,7 @@ def model_of(row: dict[str, str]) -> Model:
         norms_per_layer=code.norms_per_layer,
         parallel=code.parallel,
         dropout=code.dropout,
+        soft_capped=code.soft_capped,
     )
 
 
@@ -190,6 +191,11 @@ def run_of(row: dict[str, str]) -> Run:
         adapter_dtype=code.adapter_dtype,
         quantization="nf4" if "dq" in weights else "int8" if weights == "int8" else "nf4_single",
         kbit_fp32=code.kbit_fp32,
+        quantized_inputs=code.quantized_inputs,
+        stack=code.stack,
+        context_mib=code.context_mib,
+        variable_length=code.variable_length,
+        accumulation=1 if in_backward else code.accumulation,
         gpus=_whole(row, "n_gpus"),
         tensor_parallel=_whole(row, "tp", default=1),
         sharding=sharding,

@@ -7,9 +7,7 @@ import torch
 
 from rankzero import saved_tensors
 from rankzero.llama import Llama
-from rankzero.vram.model import load_model
 from rankzero.vram.parameters import count_parameters
-from rankzero.vram.run import Run
 
 
 def drawn(rng):
