@@ -75,7 +75,7 @@ class MemoryMeter:
     def before(self, func: Any, args: tuple, kwargs: dict) -> None:
         """Note an operator's inputs. ``torch.tensor`` makes its storage unseen and lifts it: that is new."""
         new = "lift_fresh" in func._schema.name
-        for tensor in _tensors((*args, *kwargs.values())):
+        for tensor in tensors_in((*args, *kwargs.values())):
             if new:
                 self._made.add(tensor, unless=self._older)
             else:
@@ -83,7 +83,7 @@ class MemoryMeter:
 
     def after(self, out: Any) -> None:
         """Note an operator's outputs, and count."""
-        for tensor in _tensors((out,)):
+        for tensor in tensors_in((out,)):
             self._made.add(tensor, unless=self._older)
         live = self.live_bytes()
         if live > self.peak_bytes and self._traffic:
@@ -103,9 +103,10 @@ class MemoryMeter:
         return self._made.live_bytes()
 
 
-def _tensors(values: Any):
+def tensors_in(values: Any):
+    """All tensors among an operator's arguments or results."""
     for value in values:
         if isinstance(value, torch.Tensor):
             yield value
         elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
+            yield from tensors_in(value)
