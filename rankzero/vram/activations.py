@@ -37,6 +37,10 @@ LOGITS = {
     # Liger, cut cross-entropy: logits and loss in one kernel, a small chunk at a time.
     "linear": 0.0,
 }
+#: ... where the model computes in fp32, and no loss code makes a copy to cast: log-probabilities and two gradients, and
+#: the logits themselves where the loop, or the loss code by its shifted copy, holds them.
+_FP32_LOGITS = {"hf": 12.0, "hf_kept": 16.0, "hf_4_48": 12.0, "eager_fp32": 16.0, "no_upcast": 16.0, "chunked": 8.0}
+
 #: Bytes per logit that autocast adds where the loss code itself stays in bf16: log-softmax and gradient grow by two
 #: bytes each, and the casts' copies are 4 + 2.
 AUTOCAST_LOSS = 10.0
@@ -232,9 +236,8 @@ def head_bytes(model: Model, run: Run) -> float:
 
 def logit_bytes(run: Run) -> float:
     """Bytes per logit at the worst moment of the loss."""
-    if compute_bytes(run) == 4:
-        # No copy to fp32 is needed: logits, log-softmax and two gradients, or what the loss code saves of them.
-        return {"hf": 16.0, "hf_4_48": 12.0, "hf_4_45": 12.0, "eager_fp32": 16.0}.get(run.loss, 2 * LOGITS[run.loss])
+    if compute_bytes(run) == 4 and run.loss in _FP32_LOGITS:
+        return _FP32_LOGITS[run.loss]
     if run.loss == "chunked" and run.kernels == "fused":
         return 2.0  # compiled, log-probabilities are computed anew from the logits
     if run.autocast and run.loss.startswith("no_upcast"):
