@@ -32,6 +32,10 @@ LOGITS = {
     "fused": 10.0,
     # ... and under transformers <= 4.45 the bf16 logits are gone: fp32 4, shifted copy 4.
     "fused_4_45": 8.0,
+    # Lightning Fabric hands the model's output over in fp32 (litgpt): logits, log-probabilities, and one gradient ...
+    "fabric": 12.0,
+    # ... or, by chunks of the sequence, the first two of all chunks; a chunk's gradients come on top.
+    "fabric_chunked": 8.0,
     # Cross-entropy by chunks of the sequence over bf16 logits: all chunks' logits and log-probabilities.
     "chunked": 4.0,
     # Liger, cut cross-entropy: logits and loss in one kernel, a small chunk at a time.
@@ -88,12 +92,8 @@ def block(model: Model, run: Run) -> Block:
         saved["routing"] = (2 if trains else 1) * c * h * model.experts_per_token + 4 * model.experts
     if model.adapted(run):
         saved["adapters"] = _adapters(model, run)
-    if run.method == "qlora" and run.quantized_inputs != "none":
-        # Older bitsandbytes: each quantized linear keeps its own input, in the dtype that it computes in. q, k and v
-        # share theirs, as gate and up do.
-        element = 4 if run.quantized_inputs == "fp32" else 2
-        norms = (1 if model.shared_norm else 2) * h
-        saved["inputs of quantized linears"] = element * (norms + model.q / run.tensor_parallel + f)
+    if run.quantized_inputs != "none" and run.method == "qlora":
+        saved["inputs of quantized linears"] = quantized_inputs(model, run)
     if run.stack == "litgpt":
         saved["fused qkv"] = _litgpt_qkv(model, run)
     if model.dropout:
@@ -111,6 +111,13 @@ def _inputs(model: Model, run: Run) -> int:
         return 1 if model.shared_norm else 2
     # An fp32 output is cast anew for each of them.
     return (1 if model.fused_qkv else 3) + (2 if model.gated else 1)
+
+
+def quantized_inputs(model: Model, run: Run) -> float:
+    """What older bitsandbytes keeps: each quantized linear's input; q, k and v share theirs, as gate and up do."""
+    norms = (1 if model.shared_norm else 2) * model.hidden
+    f = model.ffn / run.tensor_parallel * model.experts_per_token
+    return 2 * (norms + model.q / run.tensor_parallel + f)
 
 
 def _norms(model: Model, run: Run) -> float:
@@ -162,14 +169,15 @@ def _attention(model: Model, run: Run) -> float:
 
 def _litgpt_qkv(model: Model, run: Run) -> float:
     """litgpt projects q, k and v at once: the values are a view that keeps all of it, unless they are expanded to one
-    per query head. LoRA on some of the three scatters its output with index_copy, which keeps it."""
+    per query head. LoRA on some of the three scatters its output with index_copy, which keeps it. Attention's output
+    is copied for a projection that trains."""
     c, q, k = compute_bytes(run), model.q, model.k
-    expanded = 1 < model.kv_heads < model.heads
+    expanded = model.kv_heads < model.heads
     kept = 2 * c * (q - k) if expanded and not run.repeat_kv else c * (q + k)
     targets = set(model.adapted(run)) & {"q", "k", "v"}
     if targets and targets != {"q", "k", "v"}:
         kept += c * sum(q if target == "q" else k for target in targets)
-    return kept
+    return kept + (c * q if run.method == "full" else 0)
 
 
 def _adapters(model: Model, run: Run) -> float:
@@ -185,7 +193,9 @@ def _adapters(model: Model, run: Run) -> float:
         width = model.projections["q" if target == "qkv" else target][0]
         source = {"gate": "mlp", "up": "mlp", "o": "o", "down": "down"}.get(target, "attention")
         experts = model.experts_per_token if source in ("mlp", "down") else 1
-        if run.lora_dropout:
+        if run.stack == "litgpt" and source == "attention" and source in seen:
+            pass  # q, k and v are one layer, with one dropout
+        elif run.lora_dropout:
             total += (kept + 1) * width * experts  # the dropped-out copy, and a mask of one byte per element
         elif cast:
             total += kept * width * experts
@@ -230,8 +240,17 @@ def head_bytes(model: Model, run: Run) -> float:
     final = 2 * c * h
     if run.kernels == "eager" and model.norm == "rms":
         final = 4 * h + c * h + (c * h if run.method == "full" else 0)
+    if run.method == "qlora" and run.quantize_head and run.quantized_inputs != "none":
+        final += c * h
     capped = 2 * c if model.soft_capped else 0  # tanh's result, and the product with the cap
     return final + (logit_bytes(run) + capped) * model.vocab / run.tensor_parallel
+
+
+def held_logits(run: Run) -> float:
+    """Bytes per logit that the training loop holds all through backward, in a variable of its own."""
+    if run.loss in ("fabric", "fabric_chunked", "eager_fp32"):
+        return 4.0
+    return float(compute_bytes(run)) if run.loss == "hf_kept" else 0.0
 
 
 def logit_bytes(run: Run) -> float:

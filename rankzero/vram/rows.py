@@ -193,6 +193,7 @@ def run_of(row: dict[str, str]) -> Run:
         quantization="nf4" if "dq" in weights else "int8" if weights == "int8" else "nf4_single",
         kbit_fp32=code.kbit_fp32,
         quantized_inputs=code.quantized_inputs,
+        quantize_head=code.quantize_head,
         stack=code.stack,
         experts="looped",
         context_mib=code.context_mib,
@@ -301,7 +302,7 @@ def _attention(row: dict[str, str]) -> str:
 def _loss(row: dict[str, str], code: Software) -> str:
     words = row["loss_impl"].lower()
     if words.startswith("chunk"):
-        return "chunked"
+        return code.chunked_loss
     if words.startswith(("liger", "cut", "cls", "none")):
         return "linear"
     if words.startswith("eager-fp32"):

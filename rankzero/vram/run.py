@@ -30,6 +30,8 @@ Loss = Literal[
     "fused",
     "fused_4_45",
     "eager_fp32",
+    "fabric",
+    "fabric_chunked",
     "no_upcast",
     "no_upcast_fused",
     "chunked",
@@ -72,7 +74,9 @@ class Run:
         repeat_kv: whether grouped keys and values are copied for each query head before attention.
         kbit_fp32: whether the parts that stay unquantized, and the residual stream, are fp32
             (``peft.prepare_model_for_kbit_training``).
-        quantized_inputs: how quantized linears keep their inputs for backward: newer bitsandbytes do not.
+        quantized_inputs: bitsandbytes before 0.43.2 keeps each quantized linear's input until its graph dies; where
+            the last step's loss is still bound, for ``two_steps``.
+        quantize_head: whether QLoRA quantizes the LM head too (litgpt).
         stack: whose model code runs, where that matters (fused qkv, adapters' own indexing).
         experts: ``grouped``: one matrix product over all experts, whose weights stay unquantized under QLoRA
             (transformers 5); ``looped``: one expert after the other (transformers 4).
@@ -106,7 +110,8 @@ class Run:
     adapter_dtype: Literal["fp32", "bf16"] = "fp32"
     quantization: Quantization = "nf4"
     kbit_fp32: bool = False
-    quantized_inputs: Literal["none", "bf16", "fp32"] = "none"
+    quantized_inputs: Literal["none", "one_step", "two_steps"] = "none"
+    quantize_head: bool = False
     stack: Literal["transformers", "litgpt", "torchtune"] = "transformers"
     experts: Literal["grouped", "looped"] = "grouped"
     context_mib: int = 512

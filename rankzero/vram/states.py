@@ -112,8 +112,9 @@ def states(model: Model, run: Run) -> States:
     quantized = parts.linear
     if run.method == "qlora" and run.experts == "grouped" and model.experts > 1:
         quantized = model.attention / run.tensor_parallel  # experts' weights are no linear layers, and stay as they are
+    head = linear_bytes(run) if run.quantize_head and run.method == "qlora" else rest
     base = quantized * linear_bytes(run) + (parts.linear - quantized) * weight_bytes(run)
-    base += (parts.embedding + parts.lm_head + parts.other) * rest
+    base += parts.lm_head * head + (parts.embedding + parts.other) * rest
     adapters = parts.adapters * trained_bytes(run)
     trained = parts.base if run.method == "full" else parts.adapters
     weights = base + adapters
