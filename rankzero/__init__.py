@@ -21,6 +21,9 @@ _EXPORTS = {
     "HangError": "rankzero.ranks.errors",
     "Observation": "rankzero.observe.observation",
     "Message": "rankzero.observe.observation",
+    "live_bytes": "rankzero.observe.live",
+    "saved_tensors": "rankzero.observe.saved",
+    "watch_step": "rankzero.observe.step",
     "doctor": "rankzero.machine",
     "load_ipython_extension": "rankzero.ranks.magic",
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from autograder import compare
 from autograder.exercise import Case, Exercise, Judgement
 from autograder.exercises.common import as_number
+from autograder.exercises.formulas import formula_case, formula_verdict
 from rankzero.observe.observation import Observation
 
 LESSON = "04_collectives"
@@ -130,32 +130,6 @@ def drive_bus_bandwidth(answers: SimpleNamespace, inputs: dict[str, Any]) -> Any
     return [as_number(answers.bus_bandwidth(*arguments)) for arguments in inputs["calls"]]
 
 
-def formula_case(name: str, calls: list[tuple], *judgements: str, hidden: bool = False) -> Case:
-    return Case(name, [{"calls": calls}], judgements, hidden=hidden)
-
-
-def _formula(case: Case, seen: Observation, truth, signature: str, slips) -> str | None:
-    """Compare with ``truth``; ``slips`` are pairs of a usual wrong formula and what to say about it."""
-    for arguments, got in zip(case.inputs[0]["calls"], seen.results[0], strict=True):
-        right = truth(*arguments)
-        if type(got) is not float:
-            return f"It returned {compare.describe(got)}; a number was expected."
-        if not math.isclose(got, right, rel_tol=1e-6, abs_tol=1e-15):
-            cause = next((say for slip, say in slips if _matches(slip, arguments, got)), "")
-            if case.hidden:
-                return f"The result is wrong. {cause}".strip()
-            shown = ", ".join(f"{value:,}" if isinstance(value, int) else f"{value:g}" for value in arguments)
-            return f"For {signature} = {shown} it gives {got:.6g}; {right:.6g} was expected. {cause}".strip()
-    return None
-
-
-def _matches(slip, arguments: tuple, got: float) -> bool:
-    try:
-        return math.isclose(got, slip(*arguments), rel_tol=1e-6)
-    except ZeroDivisionError:
-        return False
-
-
 def ring_seconds_cases(rng: random.Random) -> list[Case]:
     def calls(count: int, least: int, most: int) -> list[tuple]:
         return [
@@ -213,7 +187,7 @@ RING_SLIPS = (
 
 
 def _ring_seconds(case: Case, seen: Observation) -> str | None:
-    return _formula(case, seen, true_ring_seconds, "n_bytes, ranks, alpha, beta", RING_SLIPS)
+    return formula_verdict(case, seen, true_ring_seconds, "n_bytes, ranks, alpha, beta", RING_SLIPS)
 
 
 RING_SECONDS = Exercise(
@@ -274,7 +248,7 @@ BUS_SLIPS = (
 
 
 def _bus_bandwidth(case: Case, seen: Observation) -> str | None:
-    return _formula(case, seen, true_bus_bandwidth, "n_bytes, seconds, ranks", BUS_SLIPS)
+    return formula_verdict(case, seen, true_bus_bandwidth, "n_bytes, seconds, ranks", BUS_SLIPS)
 
 
 BUS_BANDWIDTH = Exercise(

@@ -7,17 +7,60 @@ from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 #: gloo holds a finished buffer for a moment; a new peak right after traffic is believed only if it lasts.
 _SETTLE_SECONDS = 0.010
 
 
+class Storages:
+    """A set of the CPU storages that tensors stand on, without keeping any of them alive.
+
+    Each storage's size is read anew whenever it is counted, since sharded training resizes storages in place.
+    """
+
+    def __init__(self) -> None:
+        self._references: dict[int, StorageWeakRef] = {}
+
+    def add(self, tensor: torch.Tensor, unless: Storages | None = None) -> None:
+        """Add a tensor's storage, unless it is in another set. Tensors that stand on no CPU storage are passed over."""
+        reference = cpu_storage(tensor)
+        if reference is not None and not (unless and reference.cdata in unless._references):
+            self._references.setdefault(reference.cdata, reference)
+
+    def __contains__(self, tensor: torch.Tensor) -> bool:
+        reference = cpu_storage(tensor)
+        return reference is not None and reference.cdata in self._references
+
+    def sizes(self) -> dict[int, int]:
+        """The bytes of each storage that is alive now, by a key that stays its own as long as it is in the set."""
+        alive = {}
+        for key, reference in list(self._references.items()):
+            storage = torch.UntypedStorage._new_with_weak_ptr(reference.cdata)
+            if storage is None:
+                del self._references[key]
+            else:
+                alive[key] = storage.nbytes()
+        return alive
+
+    def live_bytes(self) -> int:
+        """The bytes alive now."""
+        return sum(self.sizes().values())
+
+
+def cpu_storage(tensor: torch.Tensor) -> StorageWeakRef | None:
+    """A weak reference to the CPU storage under a tensor; None for a tensor that has none of its own."""
+    if tensor.layout is not torch.strided or tensor.device.type != "cpu" or is_traceable_wrapper_subclass(tensor):
+        return None
+    storage = tensor.untyped_storage()
+    return StorageWeakRef(storage) if storage.device.type == "cpu" else None
+
+
 class MemoryMeter:
     """Live bytes of the CPU storages that were made since the meter began.
 
-    Storages, not tensors, are counted, so views cost nothing, and each storage's size is read anew at each
-    operator, since sharded training resizes storages in place. What lived before is left out: a storage
-    that is first seen as an operator's input was there already.
+    Storages, not tensors, are counted, so views cost nothing. What lived before is left out: a storage that is
+    first seen as an operator's input was there already.
 
     Attributes:
         peak_bytes: the most that was alive at once.
@@ -25,20 +68,23 @@ class MemoryMeter:
 
     def __init__(self) -> None:
         self.peak_bytes = 0
-        self._made: dict[int, StorageWeakRef] = {}
-        self._older: dict[int, StorageWeakRef] = {}
+        self._made = Storages()
+        self._older = Storages()
         self._traffic = False
 
     def before(self, func: Any, args: tuple, kwargs: dict) -> None:
         """Note an operator's inputs. ``torch.tensor`` makes its storage unseen and lifts it: that is new."""
         new = "lift_fresh" in func._schema.name
-        for tensor in _tensors((*args, *kwargs.values())):
-            self._note(tensor, self._made if new else self._older)
+        for tensor in tensors_in((*args, *kwargs.values())):
+            if new:
+                self._made.add(tensor, unless=self._older)
+            else:
+                self._older.add(tensor, unless=self._made)
 
     def after(self, out: Any) -> None:
         """Note an operator's outputs, and count."""
-        for tensor in _tensors((out,)):
-            self._note(tensor, self._made)
+        for tensor in tensors_in((out,)):
+            self._made.add(tensor, unless=self._older)
         live = self.live_bytes()
         if live > self.peak_bytes and self._traffic:
             until = time.monotonic() + _SETTLE_SECONDS
@@ -54,26 +100,13 @@ class MemoryMeter:
 
     def live_bytes(self) -> int:
         """The bytes alive now."""
-        total = 0
-        for key, reference in list(self._made.items()):
-            storage = torch.UntypedStorage._new_with_weak_ptr(reference.cdata)
-            if storage is None:
-                del self._made[key]
-            else:
-                total += storage.nbytes()
-        return total
-
-    def _note(self, tensor: torch.Tensor, where: dict[int, StorageWeakRef]) -> None:
-        if tensor.layout is not torch.strided or tensor.device.type != "cpu":
-            return
-        reference = StorageWeakRef(tensor.untyped_storage())
-        if reference.cdata not in self._made and reference.cdata not in self._older:
-            where[reference.cdata] = reference
+        return self._made.live_bytes()
 
 
-def _tensors(values: Any):
+def tensors_in(values: Any):
+    """All tensors among an operator's arguments or results."""
     for value in values:
         if isinstance(value, torch.Tensor):
             yield value
         elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
+            yield from tensors_in(value)

@@ -8,9 +8,6 @@ from rankzero.vram.phases import LOSS, STEP, Parts
 from rankzero.vram.run import Run
 
 GIB = 2**30
-#: What CUDA and its libraries take before the first tensor: 0.47–0.92 GiB on an A100 with lazy loading (torch 2.1),
-#: 0.14 GiB on a T4 (torch 2.10). The middle of it.
-CONTEXT = int(0.5 * GIB)
 #: NCCL's channels and buffers for each further communicator's first use: 0.5–1.5 GiB seen. The middle of it.
 NCCL = int(1.0 * GIB)
 #: cuBLAS's workspace and the rounding up to segments of 2 and 20 MiB.
@@ -30,7 +27,10 @@ def reserved_overhead(model: Model, run: Run, moments: dict[str, Parts]) -> floa
     memory comes back late, because another stream used it.
     """
     overhead = float(SEGMENTS)
-    if run.loss not in ("linear", "chunked"):
+    if run.variable_length:
+        # Buffers that the loss of a shorter batch let go fit none of a longer one: they are there once more.
+        overhead += moments[LOSS].get("logits and loss", 0.0)
+    elif run.loss not in ("linear", "chunked"):
         copy = 4 * model.vocab / run.tensor_parallel * run.tokens
         overhead += LOST_LOGITS * (copy if compute_bytes(run) == 2 else copy / 2)
     overhead += HOLES * max(parts.get("activations", 0.0) for parts in moments.values())
@@ -44,4 +44,4 @@ def reserved_overhead(model: Model, run: Run, moments: dict[str, Parts]) -> floa
 
 def context_bytes(run: Run) -> int:
     """What the process takes on the device besides the allocator."""
-    return CONTEXT + (NCCL if run.gpus > 1 else 0)
+    return run.context_mib * 2**20 + (NCCL if run.gpus > 1 else 0)

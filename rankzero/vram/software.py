@@ -11,26 +11,35 @@ class Software:
     """The settings of a run that a table's columns do not tell.
 
     Attributes:
-        hf_loss, fused_loss: what ``hf`` and ``fused`` mean under the source's transformers version.
+        hf_loss, fused_loss, chunked_loss: what these mean in the source's code, by its version of transformers.
         fsdp: ``fsdp1`` (FullyShardedDataParallel) or ``fsdp`` (fully_shard).
         adapter_dtype, lora_dropout: how the source sets up LoRA.
         kernels: ``fused`` where norms and rotary embedding are fused kernels.
-        repeat_kv: see :class:`rankzero.vram.run.Run`.
+        accumulation: 1, or more where the source accumulates, so that gradients are there in forward.
+        repeat_kv, quantized_inputs, quantize_head, stack, context_mib: see :class:`rankzero.vram.run.Run`.
         variable_length: whether batches differ in length.
-        norm, parallel, experts, experts_per_token, norms_per_layer, dropout: of the model.
+        norm, parallel, shared_norm, experts, experts_per_token, norms_per_layer, dropout, soft_capped: of the model.
     """
 
     hf_loss: str = "hf_4_48"
     fused_loss: str = "fused"
+    chunked_loss: str = "chunked"
     fsdp: str = "fsdp"
     adapter_dtype: str = "fp32"
     lora_dropout: float = 0.0
     kernels: str = "eager"
     repeat_kv: bool = False
     kbit_fp32: bool = False
+    quantized_inputs: str = "none"
+    quantize_head: bool = False
+    stack: str = "transformers"
+    accumulation: int = 1
+    context_mib: int = 512
+    soft_capped: bool = False
     variable_length: bool = False
     norm: str = "rms"
     parallel: bool = False
+    shared_norm: bool = False
     experts: int = 1
     experts_per_token: int = 1
     norms_per_layer: int = 2
@@ -45,13 +54,26 @@ SOFTWARE: dict[str, dict[str, Any]] = {
     "a100_80gb_liger.csv": {"hf_loss": "hf_4_45", "fused_loss": "fused_4_45"},
     "a100_80gb_granite.csv": {"hf_loss": "hf_4_45", "fused_loss": "fused_4_45"},
     # torchtune/training: bf16 adapters; fully_shard.
-    "torchtune": {"adapter_dtype": "bf16"},
+    "torchtune": {"stack": "torchtune", "adapter_dtype": "bf16"},
     # config_hub/finetune/*.yaml: dropout 0.05, precision bf16-true (adapters too); Fabric's FSDPStrategy (FSDP 1).
-    "litgpt": {"adapter_dtype": "bf16", "lora_dropout": 0.05, "fsdp": "fsdp1"},
+    "litgpt": {
+        "stack": "litgpt",
+        "quantize_head": True,
+        "chunked_loss": "fabric_chunked",
+        "adapter_dtype": "bf16",
+        "lora_dropout": 0.05,
+        "fsdp": "fsdp1",
+    },
+    # The tables of 2023 name bitsandbytes 0.41.1, litgpt 0.2 to 0.5 pin 0.42.0; there the longest sample comes first.
+    "resource-tables.md": {"quantized_inputs": "one_step"},
+    # Recipes accumulate to a global batch, all of one length.
+    "config_hub/finetune": {"quantized_inputs": "two_steps", "accumulation": 2},
     # fsdp_qlora/train.py: --precision bf16 casts all to bf16; FullyShardedDataParallel; dropout 0.1 by default.
     "fsdp_qlora": {"adapter_dtype": "bf16", "lora_dropout": 0.1, "fsdp": "fsdp1", "hf_loss": "hf_4_45"},
-    # swift v2: lora_dropout_p 0.05; lengths differ from batch to batch.
+    # swift v2: lora_dropout_p 0.05; lengths differ from batch to batch; quantized models are prepared by peft.
     "ms-swift": {"lora_dropout": 0.05, "variable_length": True, "hf_loss": "hf_4_45"},
+    # transformers' anatomy page: context measured first; torch 1.10's zero_grad keeps the gradients' memory.
+    "model_memory_anatomy.md": {"context_mib": 1343, "accumulation": 2},
     "llama-cookbook": {"adapter_dtype": "bf16", "fsdp": "fsdp1", "hf_loss": "hf_4_45"},
     "huggingface/peft docs": {"fsdp": "fsdp1", "hf_loss": "hf_4_45"},
 }
@@ -64,7 +86,12 @@ def software_of(row: dict[str, str]) -> Software:
     for piece, facts in SOFTWARE.items():
         if piece in source:
             known = replace(known, **facts)
-    return replace(known, **_from_notes(row), **_from_model(row))
+    facts = {**_from_notes(row), **_from_model(row)}
+    if known.stack == "litgpt" and row.get("method") == "full":
+        facts["chunked_loss"] = "fabric"  # litgpt's full.py does not chunk the LM head
+    if "ms-swift" in source and row.get("method") == "qlora":
+        facts["kbit_fp32"] = True
+    return replace(known, **facts)
 
 
 def _from_notes(row: dict[str, str]) -> dict[str, Any]:
@@ -88,12 +115,13 @@ def _from_model(row: dict[str, str]) -> dict[str, Any]:
         facts["norm"] = "layer"
     if name.startswith(("phi-1", "phi-2", "falcon", "stablelm-alpha", "pythia", "gpt-neox", "gpt-j")):
         facts["parallel"] = True
+    facts["shared_norm"] = name.startswith(("phi-1", "phi-2", "falcon"))
     if name.startswith("mixtral-8x") or "MoE 8 experts top-2" in row.get("notes", ""):
         facts |= {"experts": 8, "experts_per_token": 2}
     if name.startswith(("bert", "gpt2", "santacoder", "starcoder")):
         facts["dropout"] = True
     if name.startswith("gemma2"):
-        facts["norms_per_layer"] = 4
+        facts |= {"norms_per_layer": 4, "soft_capped": True}
     if name.startswith(("mistral", "mixtral")) and "fms-acceleration" in row.get("source", ""):
         # MistralFlashAttention2 of transformers 4.4x copies keys and values for each query head; Llama's does not.
         facts["repeat_kv"] = True

@@ -134,7 +134,9 @@ def refuse(run: Run) -> None:
         ValueError: says which field and why.
     """
     if run.gpus > 1:
-        raise ValueError(f"gpus: a trace is of one GPU; what {run.gpus} of them share and send has closed formulas only")
+        raise ValueError(
+            f"gpus: a trace is of one GPU; what {run.gpus} of them share and send has closed formulas only"
+        )
     if run.optimizer in ("adamw8bit", "adamw4bit", "paged_adamw", "paged_adamw8bit"):
         raise ValueError(
             f"optimizer: {run.optimizer!r} is not traced; adamw, adamw_fused, sgd, sgd_momentum, adafactor, none are"
@@ -185,9 +187,7 @@ def _from_config(config: dict[str, Any], run: Run, fake: bool) -> tuple[nn.Modul
     try:
         import transformers
     except ModuleNotFoundError:
-        raise ValueError(
-            "MODEL: a model from a config needs transformers; pip install 'rankzero[finetune]'"
-        ) from None
+        raise ValueError("MODEL: a model from a config needs transformers; pip install 'rankzero[finetune]'") from None
     settings = {key: value for key, value in config.items() if key not in _NOT_SETTINGS}
     if "model_type" not in settings:
         raise ValueError("config.json lacks model_type")
@@ -208,7 +208,14 @@ def _from_config(config: dict[str, Any], run: Run, fake: bool) -> tuple[nn.Modul
 
 
 #: Keys of a config.json that say how weights are stored, not what the model is.
-_NOT_SETTINGS = ("architectures", "torch_dtype", "dtype", "_name_or_path", "transformers_version", "quantization_config")
+_NOT_SETTINGS = (
+    "architectures",
+    "torch_dtype",
+    "dtype",
+    "_name_or_path",
+    "transformers_version",
+    "quantization_config",
+)
 
 
 def _auto_class(config: Any) -> Any:
@@ -264,9 +271,7 @@ def _with_adapters(module: nn.Module, run: Run, fake: bool) -> nn.Module:
             _checkpoint(module)
             if hasattr(module, "enable_input_require_grads"):
                 module.enable_input_require_grads()
-        settings = peft.LoraConfig(
-            r=run.lora_rank, lora_dropout=run.lora_dropout, target_modules=_targets(module, run)
-        )
+        settings = peft.LoraConfig(r=run.lora_rank, lora_dropout=run.lora_dropout, target_modules=_targets(module, run))
         return peft.get_peft_model(module, settings, autocast_adapter_dtype=run.adapter_dtype == "fp32")
 
 
@@ -341,7 +346,7 @@ def plain_conversion(fake: bool) -> Iterator[None]:
     def apply(self: nn.Module, fn: Callable, recurse: bool = True) -> nn.Module:
         for child in self.children() if recurse else ():
             child._apply(fn)
-        for key, parameter in self._parameters.items():
+        for parameter in self._parameters.values():
             if parameter is not None:
                 with torch.no_grad():
                     new = fn(parameter)
@@ -406,7 +411,9 @@ def _flash_name() -> str:
     return name
 
 
-def _flash_attention(module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any):
+def _flash_attention(
+    module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any
+) -> tuple[torch.Tensor, None]:
     groups = query.shape[1] // key.shape[1]
     if groups > 1 and getattr(module.config, "repeat_kv", False):
         key, value = (each.repeat_interleave(groups, dim=1) for each in (key, value))

@@ -19,6 +19,12 @@ LEAST = {
     "broadcast_tree": (8, 3),
     "all_gather_ring": (8, 3),
     "reduce_scatter_ring": (8, 3),
+    "measured_peak": (8, 3),
+    "count_parameters": (8, 3),
+    "state_bytes": (8, 3),
+    "activation_bytes": (8, 3),
+    "logits_bytes": (8, 3),
+    "largest_micro_batch": (8, 3),
 }
 
 

@@ -208,7 +208,10 @@ def test_tensor_parallelism_has_to_divide_the_heads():
     [
         ({"model_type": "llama", "hidden_size": 64}, "lacks num_attention_heads"),
         ({**BUILT_IN["llama-2-7b"], "model_type": "lama"}, "model_type: 'lama' has no formula here"),
-        ({**BUILT_IN["llama-2-7b"], "num_key_value_heads": 5}, "kv_heads: 5 does not divide heads = 32"),
+        (
+            {**BUILT_IN["llama-2-7b"], "num_key_value_heads": 5},
+            "num_key_value_heads: 5 does not divide num_attention_heads = 32",
+        ),
         ({**BUILT_IN["llama-2-7b"], "vocab_size": -4}, "vocab_size: -4"),
         ({**BUILT_IN["llama-2-7b"], "hidden_size": "big"}, "hidden_size: 'big'"),
     ],

@@ -1,0 +1,18 @@
+"""Logits added.
+
+says: logits are not part
+"""
+
+def activation_bytes(config, micro_batch, seq_len, checkpointing):
+    h, f = config["hidden_size"], config["intermediate_size"]
+    layers, heads = config["num_hidden_layers"], config["num_attention_heads"]
+    head_dim = config.get("head_dim") or h // heads
+    q, k = heads * head_dim, config["num_key_value_heads"] * head_dim
+    tokens = micro_batch * seq_len
+    norm = 4 * h + 4 + 2 * h + 2 * h
+    attention = 2 * q + 2 * k + 2 * k + 2 * q + 4 * heads
+    mlp = 4 * 2 * f
+    block = 2 * norm + attention + mlp
+    if checkpointing:
+        return tokens * (layers * 2 * h + block)
+    return tokens * (layers * block + norm + 2 * config["vocab_size"])

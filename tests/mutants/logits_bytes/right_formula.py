@@ -1,0 +1,4 @@
+"""14 bytes per logit."""
+
+def logits_bytes(vocab_size, micro_batch, seq_len):
+    return 14 * vocab_size * micro_batch * seq_len
