@@ -91,7 +91,7 @@ def block(model: Model, run: Run) -> Block:
         # Each expert's output waits for its routing weight's gradient, and where experts train, its input too.
         saved["routing"] = (2 if trains else 1) * c * h * model.experts_per_token + 4 * model.experts
     if model.adapted(run):
-        saved["adapters"] = _adapters(model, run)
+        saved["adapters"] = sum(_adapters(model, run).values())
     if run.quantized_inputs != "none" and run.method == "qlora":
         saved["inputs of quantized linears"] = quantized_inputs(model, run)
     if run.stack == "litgpt":
@@ -180,30 +180,72 @@ def _litgpt_qkv(model: Model, run: Run) -> float:
     return kept + (c * q if run.method == "full" else 0)
 
 
-def _adapters(model: Model, run: Run) -> float:
-    """Inputs of the adapters: a shared one costs once, a cast or dropped-out one for each adapter."""
+def _adapters(model: Model, run: Run) -> dict[str, float]:
+    """What each adapter keeps. A shared input costs once, a cast or dropped-out one for each adapter."""
     c = compute_bytes(run)
     adapter = 4 if run.adapter_dtype == "fp32" else 2
     cast = _casts_inputs(run)
     kept = c if run.autocast else max(adapter, c) if cast else c
-    total, seen = 0.0, set()
+    by_target: dict[str, float] = {}
+    seen: set[str] = set()
     for target in model.adapted(run):
         if target == "head":
             continue
-        width = model.projections["q" if target == "qkv" else target][0]
-        source = {"gate": "mlp", "up": "mlp", "o": "o", "down": "down"}.get(target, "attention")
+        width = {"o": model.q, "down": model.ffn}.get(target, model.hidden)
+        source = {"gate": "mlp", "up": "mlp", "gate_up": "mlp", "o": "o", "down": "down"}.get(target, "attention")
+        if source == "mlp" and model.shared_norm:
+            source = "attention"
         experts = model.experts_per_token if source in ("mlp", "down") else 1
+        size = kept * run.lora_rank
         if run.stack == "litgpt" and source == "attention" and source in seen:
             pass  # q, k and v are one layer, with one dropout
         elif run.lora_dropout:
-            total += (kept + 1) * width * experts  # the dropped-out copy, and a mask of one byte per element
+            size += (kept + 1) * width * experts  # the dropped-out copy, and a mask of one byte per element
         elif cast:
-            total += kept * width * experts
+            size += kept * width * experts
         elif source not in seen and source in ("attention", "mlp"):
-            total += c * width * experts  # the norm's output, which frozen weights alone would not keep
+            size += c * width * experts  # the norm's output, which frozen weights alone would not keep
         seen.add(source)
-        total += kept * run.lora_rank
-    return total
+        by_target[target] = size
+    return by_target
+
+
+def recomputed_peak(model: Model, run: Run) -> float:
+    """Bytes per token at the worst moment of a checkpointed block's second forward, where adapters make it.
+
+    An adapter's output, that times its scale, and the frozen layer's output (of quantized layers a copy too) meet.
+    """
+    adapters = _adapters(model, run)
+    if not adapters or run.stack == "litgpt":
+        return 0.0
+    c = compute_bytes(run)
+    adapter = 4 if run.adapter_dtype == "fp32" and not run.autocast else 2
+    passing = (2 if run.method == "qlora" else 1) * c + 2 * max(adapter, c)
+    parts = block(model, run).saved
+    norm, f = parts["norms"] / 2, model.ffn * model.experts_per_token
+    mlp_out = parts["MLP"] / (3 if model.gated else 1)
+    alive, peak = c * model.hidden, 0.0  # the gradient that waits for the block
+
+    def layer(target: str, out: float) -> None:
+        nonlocal alive, peak
+        if target in adapters:
+            alive += adapters[target]
+            peak = max(peak, alive + passing * out)
+
+    alive += norm
+    for target, out in (("q", model.q), ("k", model.k), ("v", model.k), ("qkv", model.q + 2 * model.k)):
+        layer(target, out)
+    alive += parts["attention"]
+    layer("o", model.hidden)
+    alive += norm
+    layer("gate", f)
+    layer("gate_up", 2 * f)
+    if model.gated:
+        alive += 2 * mlp_out
+    layer("up", f)
+    alive += mlp_out
+    layer("down", model.hidden)
+    return peak
 
 
 def _casts_inputs(run: Run) -> bool:
@@ -230,7 +272,7 @@ def first_block_saving(model: Model, run: Run) -> float:
     if not model.adapted(run) or run.checkpointing != "none":
         return 0.0
     kept = block(model, run).saved
-    beside = model.parallel and not {"gate", "up", "down"} & set(model.adapted(run))
+    beside = model.parallel and not {"gate", "up", "gate_up", "down"} & set(model.adapted(run))
     return kept["norms"] / model.norms_per_layer + (kept["MLP"] if beside else 0.0)
 
 
