@@ -53,8 +53,8 @@ RUNS = {
     "QLoRA": Run(method="qlora", precision="bf16_pure"),
     "QLoRA, checkpointing": Run(method="qlora", precision="bf16_pure", checkpointing="full", lora_targets=ALL),
 }
-#: Where the formula is up to 6 % off, on the safe side: which of the pieces of a GELU written out in Python, or of a fused
-#: gate and up, meet the adapters' fp32 copies depends on the order of backward.
+#: Where the formula is up to 6 % off, on the safe side: which of the pieces of a GELU written out in Python, or of a
+#: fused gate and up, meet the adapters' fp32 copies depends on the order of backward.
 EXCEPTIONS = {("phi", "QLoRA, checkpointing"): 0.06, ("phi3", "QLoRA, checkpointing"): 0.06}
 
 
