@@ -20,8 +20,7 @@
 # **You need** lesson 00, and `loss.backward()`. **Time** about 90 minutes. **Points** 20 for the exercises, 3
 # for the quiz, 2 for an answer in your own words.
 #
-# One word on units: 1 GB is 10⁹ bytes, 1 GiB is 2³⁰, which is 7 % more. Cards are sold in GB and counted in
-# GiB. Functions here take and return plain bytes.
+# Units: 1 GB is 10⁹ bytes, 1 GiB is 2³⁰, 7 % more. Functions here take and return plain bytes.
 
 # %% setup
 
@@ -75,8 +74,9 @@ with Names():
     weight.sin().sum().backward()
 
 # %% [markdown]
-# Now a real step, small enough for a laptop: a Llama with 5 million parameters in bfloat16, forward, loss,
-# backward and AdamW. `rankzero.llama` holds it, 110 lines that keep the same tensors as the original.
+# Now a real step, small enough for a laptop: a Llama with 5 million parameters in bfloat16 (`rankzero.llama`,
+# 130 lines that keep the same tensors as transformers' own), forward, loss, backward, and AdamW in its *foreach*
+# form, the default on GPUs.
 #
 # **Predict.** Its weights take 9.4 MiB. How many times that is the peak of its first training step?
 
@@ -160,27 +160,31 @@ small = {"model_type": "llama", "vocab_size": 4000, "hidden_size": 256, "interme
 small |= {"num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4}
 
 
-def training_step(model, optimizer, micro_batch=2, seq_len=128):
-    """A function that does one step on random tokens."""
+def adamw(model):
+    return torch.optim.AdamW(model.parameters(), foreach=True)
+
+
+def training_step(model, optimizer=None, micro_batch=2, seq_len=128):
+    """A function that does one step on random tokens; without an optimizer, forward and backward only."""
     ids = torch.randint(model.lm_head.out_features, (micro_batch, seq_len + 1))
 
     def step():
-        optimizer.zero_grad()
         logits = model(ids[:, :-1])
         F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten()).backward()
-        optimizer.step()
+        if optimizer:
+            optimizer.step()
 
     return step
 
 
 model = Llama(small).bfloat16()
 weights = 2 * sum(p.numel() for p in model.parameters())
-peak = measured_peak(training_step(model, torch.optim.AdamW(model.parameters())))
+peak = measured_peak(training_step(model, adamw(model)))
 print(f"weights {weights / MIB:.1f} MiB, peak beyond them {peak / MIB:.1f} MiB")
 print(f"all together {(weights + peak) / weights:.1f} × the weights     your guess: {my_guess}")
 
 model = Llama(small).bfloat16()
-optimizer = torch.optim.AdamW(model.parameters())
+optimizer = adamw(model)
 seen = rankzero.watch_step(training_step(model, optimizer), model, optimizer)
 seen.stack()
 
@@ -419,18 +423,19 @@ for recipe, quantized in (("lora", None), ("qlora", in_blocks)):
     parts = state_bytes(parameters + adapters, adapters, recipe, quantized)
     print(f"{recipe:>10}: {sum(parts.values()) / 1e9:6.1f} GB", {part: round(n / 1e9, 1) for part, n in parts.items()})
 
-print("\nand live, for the small Llama after a step, against the formula:")
+print("\nand live, for two blocks of the small Llama after a step, against the formula:")
+tiny = small | {"num_hidden_layers": 2, "tie_word_embeddings": False}
 for dtype, recipe in ((torch.float32, "fp32"), (torch.bfloat16, "bf16_pure")):
-    model = Llama(small).to(dtype)
-    optimizer = torch.optim.AdamW(model.parameters())
+    model = Llama(tiny).to(dtype)
+    optimizer = adamw(model)
     live = rankzero.watch_step(training_step(model, optimizer), model, optimizer).samples[-1].bytes
-    n = count_parameters(small | {"tie_word_embeddings": False})
+    n = count_parameters(tiny)
     print(f"{recipe:>10}:", {part: f"{size / MIB:.2f} MiB" for part, size in live.items() if "act" not in part})
     print(f"{'formula':>10}:", {part: f"{size / MIB:.2f} MiB" for part, size in state_bytes(n, n, recipe).items()})
 
 # %% [markdown]
-# Row *other* is AdamW at work: it needs a temporary for the square root of the second moments. On a GPU the
-# default (*foreach*) does this for all parameters at once, a whole further copy; `fused=True` does without.
+# The row *other* is AdamW at work: it takes the square root of all second moments at once, a whole further copy.
+# With `fused=True` it does without.
 #
 # ## 4 · Activations: what autograd keeps
 #
@@ -545,20 +550,19 @@ ids = torch.randint(4000, (2, 128))
 predicted = activation_bytes(small, 2, 128, False)
 live = rankzero.saved_tensors(Llama(small).bfloat16(), ids).total_bytes
 print(f"predicted {predicted:,}, kept {live:,} bytes: {100 * (predicted / live - 1):+.1f} %\n")
-deep = small | {"num_hidden_layers": 12}
-pictures = []
+deep = small | {"num_hidden_layers": 8, "vocab_size": 400}
 for checkpointing in (False, True):
     model = Llama(deep, checkpointing).bfloat16()
-    seen = rankzero.watch_step(training_step(model, torch.optim.AdamW(model.parameters()), 4), model)
+    seen = rankzero.watch_step(training_step(model, micro_batch=4), model)
     most = max(sample.bytes["activations"] for sample in seen.samples)
     said = activation_bytes(deep, 4, 128, checkpointing)
     print(f"checkpointing {checkpointing!s:>5}: activations up to {most / MIB:.1f} MiB, predicted {said / MIB:.1f}")
-    pictures.append(seen.stack())
-pictures[1]
+seen.stack()
 
 # %% [markdown]
-# With 12 blocks and checkpointing, activations rise slowly (the inputs) and then stand in narrow columns: one
-# block at a time. For Llama 2 7B and 2,048 tokens the same two formulas say:
+# The picture is the run with checkpointing. In forward the activations rise slowly, input by input, and in
+# backward they stand in eight narrow columns: one block at a time. (What is above the prediction are the
+# log-probabilities that the loss keeps.) Llama 2 7B, 2,048 tokens, by the same formula:
 
 # %%
 for checkpointing in (False, True):
@@ -695,33 +699,32 @@ def largest_micro_batch(bytes_needed: Callable[[int], int], gpu_bytes: int) -> i
 check("largest_micro_batch", largest_micro_batch)
 
 # %% [markdown]
-# Now with real steps: your own `measured_peak` as `bytes_needed`, and a "card" of 96 MiB. And once more with
-# your formulas, which need no run at all.
+# Now with real steps: your own `measured_peak` as `bytes_needed`, two blocks, and a "card" of 64 MiB. And once
+# more with your formulas, which need no run at all.
 #
-# **Predict.** The small Llama needs 44 MiB for a micro-batch of 2 × 128 tokens, most of it states. How many
-# sequences fit into 96 MiB?
+# **Predict.** One sequence of 128 tokens needs 35 MiB, most of it states. How many sequences fit into 64 MiB?
 
 # %% predict
 my_guess = None  # sequences
 
 # %% measure
 def by_measuring(micro_batch):
-    model = Llama(small).bfloat16()
-    step = training_step(model, torch.optim.AdamW(model.parameters()), micro_batch)
+    model = Llama(tiny).bfloat16()
+    step = training_step(model, adamw(model), micro_batch)
     needed = 2 * count + measured_peak(step)
     print(f"  {micro_batch} sequences: {needed / MIB:.0f} MiB")
     return needed
 
 
 def by_formula(micro_batch):
-    states = state_bytes(count, count, "bf16_pure")
-    at_loss = activation_bytes(small, micro_batch, 128, False) + logits_bytes(4000, micro_batch, 128)
-    at_step = states["gradients"] + states["optimizer"]
-    return states["weights"] + max(at_loss, at_step)  # in the first step the states are not there yet at the loss
+    kept = state_bytes(count, count, "bf16_pure")
+    at_loss = activation_bytes(tiny, micro_batch, 128, False) + logits_bytes(4000, micro_batch, 128)
+    at_step = kept["gradients"] + kept["optimizer"] + 2 * count  # with the copy for the square roots
+    return kept["weights"] + max(at_loss, at_step)  # in the first step there are no states yet at the loss
 
 
-count = count_parameters(small | {"tie_word_embeddings": False})
-by_runs, by_sums = (largest_micro_batch(need, 96 * MIB) for need in (by_measuring, by_formula))
+count = count_parameters(tiny)
+by_runs, by_sums = (largest_micro_batch(need, 64 * MIB) for need in (by_measuring, by_formula))
 print(f"by measuring {by_runs}, by your formulas {by_sums}     your guess: {my_guess}")
 
 # %% [markdown]
@@ -813,7 +816,7 @@ for length in (512, 8192):
 # command line, `--fit` the largest micro-batch, and `benchmarks/vram.py` how far off each estimator is on
 # published measurements.
 #
-# Try it. Which single change brings full fine-tuning of a 7B onto one card of 48 GB?
+# Try it: which single change brings full, pure bf16 fine-tuning of a 7B onto a card of 48 GB?
 
 # %%
 from rankzero.vram import calculator

@@ -63,8 +63,8 @@ def watch_step(step: Callable[[], Any], model: nn.Module, optimizer: torch.optim
     """Run a training step on CPU and record after each operator what is alive and what it is for.
 
     The model's weights, gradients and optimizer states count from the start; of everything else, what the step
-    makes. *Activations* are the storages that autograd keeps for backward; *other* are all that fit nowhere else:
-    temporaries, and gradients on their way.
+    makes. *Activations* are the storages that autograd keeps for backward, and what a checkpoint makes when it runs
+    a block again; *other* are all that fit nowhere else: temporaries, and gradients on their way.
 
     Args:
         step: called once; it may hold a forward, a backward and an optimizer step.
@@ -112,8 +112,11 @@ class _Watcher(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
+        again = torch.is_grad_enabled() and torch._C._current_graph_task_id() != -1  # a checkpointed block, once more
         for tensor in tensors_in((out,)):
             self._alive.add(tensor)
+            if again:
+                self._kept.add(tensor)
         if func.namespace != "profiler":  # marks around an optimizer's step, not work
             self._sample(func._schema.name.split("::")[-1])
         return out
@@ -143,5 +146,5 @@ class _Watcher(TorchDispatchMode):
 
 
 def _keys(tensors: list[Tensor]) -> list[int]:
-    references = (cpu_storage(tensor) for tensor in tensors)
-    return [reference.cdata for reference in references if reference is not None]
+    storages = (cpu_storage(tensor) for tensor in tensors)
+    return [storage._cdata for storage in storages if storage is not None]
