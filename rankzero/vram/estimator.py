@@ -129,9 +129,11 @@ def check(model: Model, run: Run) -> None:
         raise ValueError(f"tensor_parallel: {t} does not divide the MLP width {model.ffn} of {model.name}")
     if run.sequence_parallel and run.seq_len % t:
         raise ValueError(f"sequence_parallel: tensor_parallel = {t} does not divide seq_len = {run.seq_len}")
-    for target in run.targets:
-        if target == "gate" and not model.gated and run.lora_targets == ("gate_proj",):
-            raise ValueError(f"lora_targets: {model.name} has no gate_proj")
+    if run.targets and not model.adapted(run):
+        raise ValueError(
+            f"lora_targets: {model.name} has no linear layer called {', '.join(run.lora_targets)}"
+            + ("; its experts are grouped, and peft adapts linear layers only" if model.experts > 1 else "")
+        )
 
 
 def run_words(run: Run) -> str:

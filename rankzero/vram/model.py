@@ -12,6 +12,7 @@ from typing import Any
 from rankzero.vram.catalog import BUILT_IN
 from rankzero.vram.hub import fetch_config, is_hub_id
 from rankzero.vram.parameters import count_parameters
+from rankzero.vram.run import Run
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,12 @@ class Model:
         head_norms: whether queries and keys are normed (Qwen 3, Gemma 3).
         dropout: whether attention and both outputs of a block are dropped out in training (BERT, GPT-2).
         soft_capped: whether scores and logits pass a tanh (Gemma 2), which rules out fused attention.
-        parallel: whether attention and MLP read the same norm's output (GPT-NeoX, Phi).
+        parallel: whether attention and MLP read the same residual stream (GPT-NeoX, Phi).
+        shared_norm: whether they read the same norm's output as well (Phi, Falcon).
+        fused_qkv: whether one matrix makes queries, keys and values, and rotary embedding copies the first two.
+        gelu_new: whether the activation is GELU's tanh form written out in Python (GPT-2, Phi).
+        fp32_scale: whether a norm multiplies by its weight in fp32 (Gemma).
+        fp32_softmax: whether eager attention's softmax is in fp32.
     """
 
     name: str
@@ -47,6 +53,11 @@ class Model:
     norms_per_layer: int = 2
     head_norms: bool = False
     parallel: bool = False
+    shared_norm: bool = False
+    fused_qkv: bool = False
+    gelu_new: bool = False
+    fp32_scale: bool = False
+    fp32_softmax: bool = True
     dropout: bool = False
     soft_capped: bool = False
     config: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -93,27 +104,42 @@ class Model:
     @cached_property
     def linear(self) -> int:
         """Parameters of all layers' matrices, which is what QLoRA quantizes."""
-        attention = sum(i * o for name, (i, o) in self.projections.items() if name in ("q", "k", "v", "o"))
         mlp = sum(i * o for name, (i, o) in self.projections.items() if name in ("gate", "up", "down"))
-        return self.layers * (attention + self.experts * mlp)
+        return self.attention + self.layers * self.experts * mlp
+
+    @cached_property
+    def attention(self) -> int:
+        """Parameters of all layers' attention matrices."""
+        return self.layers * sum(i * o for name, (i, o) in self.projections.items() if name in ("q", "k", "v", "o"))
 
     @cached_property
     def layer(self) -> int:
         """Parameters of one layer, norms and biases included."""
         return max(0, self.parameters - self.embedding - self.lm_head) // self.layers
 
+    @cached_property
+    def _adaptable(self) -> dict[str, tuple[int, int]]:
+        """What LoRA can be put on, as (inputs, outputs)."""
+        h = self.hidden
+        return {**self.projections, "qkv": (h, self.q + 2 * self.k), "head": (h, self.vocab)}
+
+    def adapted(self, run: Run) -> tuple[str, ...]:
+        """The run's targets that this model has. Grouped experts are no linear layers, and are left out."""
+        grouped = self.experts > 1 and run.experts == "grouped"
+        return tuple(
+            target
+            for target in run.targets
+            if target in self._adaptable and not (grouped and target in ("gate", "up", "down"))
+        )
+
     def adapters(self, targets: tuple[str, ...], rank: int) -> int:
         """Parameters that LoRA of that rank adds to the targets."""
-        h = self.hidden
-        shapes = {**self.projections, "qkv": (h, self.q + 2 * self.k), "head": (h, self.vocab)}
         total = 0
         for target in targets:
-            if target not in shapes:
-                continue
             copies = 1 if target == "head" else self.layers
             if target in ("gate", "up", "down"):
                 copies *= self.experts
-            total += copies * rank * sum(shapes[target])
+            total += copies * rank * sum(self._adaptable[target])
         return total
 
 
@@ -174,7 +200,7 @@ def from_config(config: dict[str, Any], name: str) -> Model:
         "hidden": hidden,
         "ffn": get("moe_intermediate_size", "intermediate_size", "n_inner", default=4 * hidden),
         "heads": heads,
-        "kv_heads": get("num_key_value_heads", default=heads),
+        "kv_heads": heads if family in ("gpt2", "gpt_neox") else get("num_key_value_heads", default=heads),
         "head_dim": get("head_dim", default=hidden // heads),
         "vocab": get("vocab_size"),
     }
@@ -190,6 +216,12 @@ def from_config(config: dict[str, Any], name: str) -> Model:
         norms_per_layer=4 if family in ("gemma2", "gemma3", "gemma3_text") else 2,
         head_norms=family in ("qwen3", "qwen3_moe", "gemma3", "gemma3_text"),
         parallel=family in ("gpt_neox", "phi"),
+        shared_norm=family == "phi",
+        fused_qkv=family in ("phi3", "gpt_neox"),
+        gelu_new=config.get("activation_function" if family == "gpt2" else "hidden_act", _ACT.get(family))
+        == "gelu_new",
+        fp32_scale=family in ("gemma", "gemma2", "gemma3", "gemma3_text"),
+        fp32_softmax=family != "gpt2",
         soft_capped=family == "gemma2" and config.get("attn_logit_softcapping", 50.0) is not None,
         dropout=any(config.get(key, default) for key, default in _DROPOUT.get(family, {}).items()),
         config=config,
@@ -198,6 +230,7 @@ def from_config(config: dict[str, Any], name: str) -> Model:
 
 #: Families that drop out in training unless their config says 0, with the keys' defaults.
 _DROPOUT = {"gpt2": {"attn_pdrop": 0.1, "resid_pdrop": 0.1}, "gpt_bigcode": {"attn_pdrop": 0.1, "resid_pdrop": 0.1}}
+_ACT = {"gpt2": "gelu_new", "phi": "gelu_new"}
 _TIED = ("gpt2", "gemma", "gemma2", "gemma3", "gemma3_text")
 _NOT_GATED = ("gpt2", "gpt_neox", "phi", "gpt_bigcode", "falcon")
 

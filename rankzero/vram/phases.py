@@ -32,31 +32,35 @@ def moments(model: Model, run: Run) -> dict[str, Parts]:
     head = _head_gradient(model, run)
     hidden = activations.compute_bytes(run) * model.hidden * tokens
     always = {"weights": kept.weights, "optimizer states": kept.optimizer}
+    held = activations.held_logits(run) * model.vocab / run.tensor_parallel * tokens
     return {
         LOSS: {
             **always,
             # Where the loss goes by chunks, the LM head has a gradient while later chunks' logits wait.
             "gradients": max(before, head if run.loss in ("chunked", "linear") else 0.0),
             "activations": stored,
-            "logits and loss": activations.head_bytes(model, run) * tokens,
+            "logits and loss": activations.head_bytes(model, run) * tokens + _head_at_work(model, run),
+            "temporaries": _graph_before(model, run) * tokens,
             "copies of weights": kept.weight_copies,
-            **_sharding(model, run, kept, layers=1),
+            **_sharding(model, run, layers=1),
         },
         BACKWARD: {
             **always,
             "gradients": max(before, head),
             "activations": stored + extra,
+            "logits and loss": held,
             "copies of weights": _copies_at_work(model, run, kept),
             "temporaries": _dequantized(model, run),
-            **_sharding(model, run, kept, layers=2),
+            **_sharding(model, run, layers=2),
         },
         BACKWARD_END: {
             **always,
-            "gradients": kept.gradients,
+            "gradients": max(before, kept.gradients - _still_to_come(model, run)),
             "activations": at_work + hidden + _left_behind(model, run) * tokens,
+            "logits and loss": held,
             "copies of weights": _copies_at_work(model, run, kept),
             "temporaries": _dequantized(model, run),
-            **_sharding(model, run, kept, layers=2),
+            **_sharding(model, run, layers=2, last=True),
         },
         STEP: {
             **always,
@@ -69,7 +73,7 @@ def moments(model: Model, run: Run) -> dict[str, Parts]:
 
 def _stored_blocks(model: Model, run: Run, block: activations.Block) -> float:
     """Bytes per token that all blocks together keep from forward to backward."""
-    inputs = (4 if run.kbit_fp32 else activations.compute_bytes(run)) * model.hidden
+    inputs = activations.stream_bytes(run) * model.hidden
     if run.sequence_parallel:
         inputs /= run.tensor_parallel
     if run.checkpointing == "full":
@@ -78,7 +82,7 @@ def _stored_blocks(model: Model, run: Run, block: activations.Block) -> float:
         return 2.0 * inputs  # one on its way out, one on its way in
     if run.checkpointing == "selective":
         return model.layers * (inputs + _selective(model, run))
-    return model.layers * block.saved_bytes
+    return model.layers * block.saved_bytes - activations.first_block_saving(model, run)
 
 
 def _selective(model: Model, run: Run) -> float:
@@ -89,6 +93,25 @@ def _selective(model: Model, run: Run) -> float:
     return c * (sum(products[1::2]) + q) + 4 * model.heads / t
 
 
+def _head_at_work(model: Model, run: Run) -> float:
+    """What litgpt's loss holds besides what grows with the tokens."""
+    if run.loss != "fabric_chunked":
+        return 0.0
+    # The two fp32 gradients of a chunk of 128 tokens per sequence.
+    chunk = 8.0 * model.vocab * min(128, run.seq_len) * run.micro_batch
+    if not (run.quantize_head and run.method == "qlora"):
+        return chunk
+    # Or the LM head's matrix, dequantized in fp16 and cast to bf16, beside bf16 logits and the fp32 ones before them.
+    return max(chunk, model.vocab * (4.0 * model.hidden - 2.0 * run.tokens))
+
+
+def _graph_before(model: Model, run: Run) -> float:
+    """Bytes per token of the step before that its graph still holds at the end of forward: see quantized_inputs."""
+    if run.quantized_inputs != "two_steps" or run.method != "qlora":
+        return 0.0
+    return model.layers * activations.quantized_inputs(model, run)
+
+
 def _left_behind(model: Model, run: Run) -> float:
     """Bytes per token that FSDP 1 keeps of the blocks whose backward is done.
 
@@ -97,7 +120,7 @@ def _left_behind(model: Model, run: Run) -> float:
     fms-acceleration as 2h more per layer than without FSDP, for 32 and for 80 layers alike, and never where all
     weights train. FSDP 2 has no such hooks.
     """
-    if run.sharding != "fsdp1" or run.method == "full" or run.checkpointing != "full":
+    if run.sharding != "fsdp1" or run.method == "full" or run.checkpointing != "full" or run.stack == "litgpt":
         return 0.0
     return 2 * activations.compute_bytes(run) * model.hidden * max(0, model.layers - 1)
 
@@ -108,6 +131,15 @@ def _head_gradient(model: Model, run: Run) -> float:
         return 0.0
     head = counts(model, run).embedding * trained_bytes(run)
     return head / run.shards if run.shards_gradients else head
+
+
+def _still_to_come(model: Model, run: Run) -> float:
+    """Gradients that are not there yet when backward reaches the first block's MLP: its own, and the embedding's."""
+    if run.method != "full" or run.offload == "parameters" or run.optimizer_in_backward:
+        return 0.0
+    parts = counts(model, run)
+    missing = parts.linear / model.layers + (0 if model.tied else parts.embedding)
+    return missing * trained_bytes(run) / (run.shards if run.shards_gradients else 1)
 
 
 def _copies_at_work(model: Model, run: Run, kept: States) -> float:
@@ -122,8 +154,8 @@ def _dequantized(model: Model, run: Run) -> float:
     return 2.0 * max(i * o for i, o in model.projections.values()) / run.tensor_parallel
 
 
-def _sharding(model: Model, run: Run, kept: States, layers: int) -> Parts:
-    """Gathered weights and buffers of communication while the model runs."""
+def _sharding(model: Model, run: Run, layers: int, last: bool = False) -> Parts:
+    """Gathered weights and buffers of communication while the model runs; ``last``: at the end of backward."""
     parts = counts(model, run)
     per_layer = parts.linear / model.layers
     if run.sharding in ("fsdp", "fsdp1", "hybrid"):
@@ -131,9 +163,10 @@ def _sharding(model: Model, run: Run, kept: States, layers: int) -> Parts:
         root = (parts.embedding + parts.lm_head) * compute
         gathered = per_layer * (linear_bytes(run) if run.method == "qlora" else compute)
         reduced = per_layer * compute if run.method == "full" and layers > 1 else 0.0
-        if run.stack == "litgpt" and run.method != "full" and layers > 1:
-            # Each frozen linear is a unit of its own there; once gathered in backward, none is let go until its end.
-            layers = model.layers
+        if run.stack == "litgpt" and run.method != "full" and last:
+            # A unit there is a block with its adapters, whose flat parameter trains as a whole: the frozen weights get
+            # gradients too, and Fabric's accumulation keeps them unsharded.
+            reduced, layers = parts.linear * compute, 3
         return {"gathered weights": root + layers * gathered, "communication buffers": reduced}
     if run.sharding == "zero3":
         # DeepSpeed gathers ahead up to its limit of live parameters, one billion by default.

@@ -154,6 +154,7 @@ def model_of(row: dict[str, str]) -> Model:
         experts_per_token=code.experts_per_token,
         norms_per_layer=code.norms_per_layer,
         parallel=code.parallel,
+        shared_norm=code.shared_norm,
         dropout=code.dropout,
         soft_capped=code.soft_capped,
     )
@@ -192,7 +193,9 @@ def run_of(row: dict[str, str]) -> Run:
         quantization="nf4" if "dq" in weights else "int8" if weights == "int8" else "nf4_single",
         kbit_fp32=code.kbit_fp32,
         quantized_inputs=code.quantized_inputs,
+        quantize_head=code.quantize_head,
         stack=code.stack,
+        experts="looped",
         context_mib=code.context_mib,
         variable_length=code.variable_length,
         accumulation=1 if in_backward else code.accumulation,
@@ -299,7 +302,7 @@ def _attention(row: dict[str, str]) -> str:
 def _loss(row: dict[str, str], code: Software) -> str:
     words = row["loss_impl"].lower()
     if words.startswith("chunk"):
-        return "chunked"
+        return code.chunked_loss
     if words.startswith(("liger", "cut", "cls", "none")):
         return "linear"
     if words.startswith("eager-fp32"):

@@ -24,11 +24,14 @@ Checkpointing = Literal["none", "full", "selective", "offload"]
 Attention = Literal["sdpa", "eager", "flash"]
 Loss = Literal[
     "hf",
+    "hf_kept",
     "hf_4_48",
     "hf_4_45",
     "fused",
     "fused_4_45",
     "eager_fp32",
+    "fabric",
+    "fabric_chunked",
     "no_upcast",
     "no_upcast_fused",
     "chunked",
@@ -71,8 +74,12 @@ class Run:
         repeat_kv: whether grouped keys and values are copied for each query head before attention.
         kbit_fp32: whether the parts that stay unquantized, and the residual stream, are fp32
             (``peft.prepare_model_for_kbit_training``).
-        quantized_inputs: how quantized linears keep their inputs for backward: newer bitsandbytes do not.
+        quantized_inputs: bitsandbytes before 0.43.2 keeps each quantized linear's input until its graph dies; where
+            the last step's loss is still bound, for ``two_steps``.
+        quantize_head: whether QLoRA quantizes the LM head too (litgpt).
         stack: whose model code runs, where that matters (fused qkv, adapters' own indexing).
+        experts: ``grouped``: one matrix product over all experts, whose weights stay unquantized under QLoRA
+            (transformers 5); ``looped``: one expert after the other (transformers 4).
         context_mib: what CUDA takes before the first tensor: 140 to 940 MiB where its modules are loaded lazily
             (CUDA 11.7 and later), 1,300 to 1,800 before.
         unsharded_gradients: accumulation under FSDP with ``no_sync``, which keeps whole gradients.
@@ -103,8 +110,10 @@ class Run:
     adapter_dtype: Literal["fp32", "bf16"] = "fp32"
     quantization: Quantization = "nf4"
     kbit_fp32: bool = False
-    quantized_inputs: Literal["none", "bf16", "fp32"] = "none"
+    quantized_inputs: Literal["none", "one_step", "two_steps"] = "none"
+    quantize_head: bool = False
     stack: Literal["transformers", "litgpt", "torchtune"] = "transformers"
+    experts: Literal["grouped", "looped"] = "grouped"
     context_mib: int = 512
     gpus: int = 1
     sharding: Sharding = "none"

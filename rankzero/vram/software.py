@@ -11,18 +11,19 @@ class Software:
     """The settings of a run that a table's columns do not tell.
 
     Attributes:
-        hf_loss, fused_loss: what ``hf`` and ``fused`` mean under the source's transformers version.
+        hf_loss, fused_loss, chunked_loss: what these mean in the source's code, by its version of transformers.
         fsdp: ``fsdp1`` (FullyShardedDataParallel) or ``fsdp`` (fully_shard).
         adapter_dtype, lora_dropout: how the source sets up LoRA.
         kernels: ``fused`` where norms and rotary embedding are fused kernels.
         accumulation: 1, or more where the source accumulates, so that gradients are there in forward.
-        repeat_kv, quantized_inputs, stack, context_mib: see :class:`rankzero.vram.run.Run`.
+        repeat_kv, quantized_inputs, quantize_head, stack, context_mib: see :class:`rankzero.vram.run.Run`.
         variable_length: whether batches differ in length.
-        norm, parallel, experts, experts_per_token, norms_per_layer, dropout, soft_capped: of the model.
+        norm, parallel, shared_norm, experts, experts_per_token, norms_per_layer, dropout, soft_capped: of the model.
     """
 
     hf_loss: str = "hf_4_48"
     fused_loss: str = "fused"
+    chunked_loss: str = "chunked"
     fsdp: str = "fsdp"
     adapter_dtype: str = "fp32"
     lora_dropout: float = 0.0
@@ -30,6 +31,7 @@ class Software:
     repeat_kv: bool = False
     kbit_fp32: bool = False
     quantized_inputs: str = "none"
+    quantize_head: bool = False
     stack: str = "transformers"
     accumulation: int = 1
     context_mib: int = 512
@@ -37,6 +39,7 @@ class Software:
     variable_length: bool = False
     norm: str = "rms"
     parallel: bool = False
+    shared_norm: bool = False
     experts: int = 1
     experts_per_token: int = 1
     norms_per_layer: int = 2
@@ -53,10 +56,18 @@ SOFTWARE: dict[str, dict[str, Any]] = {
     # torchtune/training: bf16 adapters; fully_shard.
     "torchtune": {"stack": "torchtune", "adapter_dtype": "bf16"},
     # config_hub/finetune/*.yaml: dropout 0.05, precision bf16-true (adapters too); Fabric's FSDPStrategy (FSDP 1).
-    "litgpt": {"stack": "litgpt", "adapter_dtype": "bf16", "lora_dropout": 0.05, "fsdp": "fsdp1"},
-    # tutorials/resource-tables.md names bitsandbytes 0.41.1; later recipes' linears keep their inputs in fp32.
-    "resource-tables.md": {"quantized_inputs": "bf16"},
-    "config_hub/finetune": {"quantized_inputs": "fp32", "accumulation": 2},
+    "litgpt": {
+        "stack": "litgpt",
+        "quantize_head": True,
+        "chunked_loss": "fabric_chunked",
+        "adapter_dtype": "bf16",
+        "lora_dropout": 0.05,
+        "fsdp": "fsdp1",
+    },
+    # The tables of 2023 name bitsandbytes 0.41.1, litgpt 0.2 to 0.5 pin 0.42.0; there the longest sample comes first.
+    "resource-tables.md": {"quantized_inputs": "one_step"},
+    # Recipes accumulate to a global batch, all of one length.
+    "config_hub/finetune": {"quantized_inputs": "two_steps", "accumulation": 2},
     # fsdp_qlora/train.py: --precision bf16 casts all to bf16; FullyShardedDataParallel; dropout 0.1 by default.
     "fsdp_qlora": {"adapter_dtype": "bf16", "lora_dropout": 0.1, "fsdp": "fsdp1", "hf_loss": "hf_4_45"},
     # swift v2: lora_dropout_p 0.05; lengths differ from batch to batch; quantized models are prepared by peft.
@@ -76,6 +87,8 @@ def software_of(row: dict[str, str]) -> Software:
         if piece in source:
             known = replace(known, **facts)
     facts = {**_from_notes(row), **_from_model(row)}
+    if known.stack == "litgpt" and row.get("method") == "full":
+        facts["chunked_loss"] = "fabric"  # litgpt's full.py does not chunk the LM head
     if "ms-swift" in source and row.get("method") == "qlora":
         facts["kbit_fp32"] = True
     return replace(known, **facts)
@@ -102,6 +115,7 @@ def _from_model(row: dict[str, str]) -> dict[str, Any]:
         facts["norm"] = "layer"
     if name.startswith(("phi-1", "phi-2", "falcon", "stablelm-alpha", "pythia", "gpt-neox", "gpt-j")):
         facts["parallel"] = True
+    facts["shared_norm"] = name.startswith(("phi-1", "phi-2", "falcon"))
     if name.startswith("mixtral-8x") or "MoE 8 experts top-2" in row.get("notes", ""):
         facts |= {"experts": 8, "experts_per_token": 2}
     if name.startswith(("bert", "gpt2", "santacoder", "starcoder")):

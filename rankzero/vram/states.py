@@ -61,7 +61,7 @@ def counts(model: Model, run: Run) -> Counts:
     """The parameters that one tensor-parallel rank has: matrices are cut, norms are not."""
     t = run.tensor_parallel
     other = max(0, model.parameters - model.linear - model.embedding - model.lm_head)
-    adapters = model.adapters(run.targets, run.lora_rank) if run.targets else 0
+    adapters = model.adapters(model.adapted(run), run.lora_rank)
     return Counts(model.linear / t, model.embedding / t, model.lm_head / t, other, adapters / t)
 
 
@@ -109,7 +109,12 @@ def states(model: Model, run: Run) -> States:
     """What outlives a step on one GPU, sharded as the run says."""
     parts = counts(model, run)
     rest = 4 if run.kbit_fp32 else weight_bytes(run)
-    base = parts.linear * linear_bytes(run) + (parts.embedding + parts.lm_head + parts.other) * rest
+    quantized = parts.linear
+    if run.method == "qlora" and run.experts == "grouped" and model.experts > 1:
+        quantized = model.attention / run.tensor_parallel  # experts' weights are no linear layers, and stay as they are
+    head = linear_bytes(run) if run.quantize_head and run.method == "qlora" else rest
+    base = quantized * linear_bytes(run) + (parts.linear - quantized) * weight_bytes(run)
+    base += parts.lm_head * head + (parts.embedding + parts.other) * rest
     adapters = parts.adapters * trained_bytes(run)
     trained = parts.base if run.method == "full" else parts.adapters
     weights = base + adapters
@@ -141,9 +146,9 @@ def states(model: Model, run: Run) -> States:
 
 def _step_bytes_per_parameter(run: Run) -> float:
     """What the optimizer step allocates for each trained parameter."""
-    if run.precision == "bf16_mixed" and run.method == "full":
-        return 4.0  # the gradient in fp32, beside the master copy
+    master = run.precision == "bf16_mixed" and run.method == "full"
+    gradient = 4.0 if master else 0.0  # in fp32, beside the master copy
     if run.optimizer in ("adamw", "paged_adamw"):
         # foreach AdamW takes the square root of all second moments at once.
-        return 4.0 if run.states == "fp32" else float(trained_bytes(run))
-    return 0.0
+        return gradient + (4.0 if run.states == "fp32" or master else float(trained_bytes(run)))
+    return gradient
