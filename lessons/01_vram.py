@@ -581,7 +581,7 @@ for checkpointing in (False, True):
 # The vocabulary: 32,000 became 128,256. Each token gets a **logit** for every word. The model computes them in
 # bf16; transformers' loss turns them into fp32 for the softmax:
 #
-# 1. the bf16 logits: 2 bytes. They stay, because the output of the model refers to them;
+# 1. the bf16 logits: 2 bytes. They stay as long as the loop holds the model's output, as most loops do;
 # 2. an fp32 copy, from which log-softmax makes log-probabilities; the copy goes, these stay for backward;
 # 3. in backward, the negative log-likelihood sends back a gradient of the same shape, in fp32;
 # 4. log-softmax turns that into the gradient of the logits, in fp32, while all of the above is still there.
@@ -635,8 +635,9 @@ print(f"measured {peak / (256 * 8000):.2f} bytes per logit, predicted {logits_by
 print(f"8,192 tokens of Llama 3: {logits_bytes(128256, 1, 8192) / GIB:.1f} GiB     your guess: {my_guess}")
 
 # %% [markdown]
-# Checkpointing the blocks does not touch this: the logits are behind the last block. What helps is a loss that
-# never holds them all: fused into the head (Liger, cut cross-entropy) or cut into chunks of tokens.
+# Checkpointing the blocks does not touch this: the logits are behind the last block. What helps a little is to let
+# go of the output before backward, as transformers' Trainer does (12 bytes); what helps is a loss that never holds
+# all logits: fused into the head (Liger, cut cross-entropy) or cut into chunks of tokens.
 #
 # ## 6 · The largest micro-batch
 #
