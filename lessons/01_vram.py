@@ -4,8 +4,8 @@
 # {{badges}}
 #
 # "Will it fit?" is the first question of everybody who trains. The usual answers are rules of thumb, and they
-# fail where it hurts: after an hour of downloading, with *CUDA out of memory*. Here you take a training step
-# apart, weigh every piece of it, and learn to add them up before you rent a card.
+# fail after an hour of downloading, with *CUDA out of memory*. Here you take a training step apart, weigh every
+# piece, and learn to add them up before you rent a card.
 #
 # **After this lesson you can**
 #
@@ -13,7 +13,7 @@
 # - count the parameters of six model families from their `config.json`, to the parameter;
 # - say why the same 7 billion parameters take 112 GB in one recipe and 4 GB in another;
 # - predict what a Llama keeps for backward within 3 %, with and without checkpointing;
-# - name the tensor that fills the card just when you raise the vocabulary: 14 bytes per logit;
+# - name what fills the card when the vocabulary grows: 14 bytes per logit;
 # - find the largest micro-batch with a dozen tries instead of thousands;
 # - read a table such as "QLoRA 7B: 12–16 GB" and say which part of it is need and which is habit.
 #
@@ -30,9 +30,11 @@ import torch.nn.functional as F
 
 import rankzero
 from rankzero.draw import bytes_by_part
-from rankzero.llama import Llama
+from rankzero.llama import Block, Llama
+from rankzero.vram import Run, calculator, estimate, load_model
 
 MIB, GIB = 2**20, 2**30
+llama_7b = load_model("llama-2-7b").config
 
 # %% [markdown]
 # ## 1 · The peak lies in between
@@ -77,7 +79,30 @@ with Names():
 # Now a real step, small enough for a laptop: a Llama with 5 million parameters in bfloat16 (`rankzero.llama`,
 # 130 lines that keep the same tensors as transformers' own), forward, loss, backward, and AdamW in its *foreach*
 # form, the default on GPUs.
-#
+
+# %%
+small = {"model_type": "llama", "vocab_size": 4000, "hidden_size": 256, "intermediate_size": 688}
+small |= {"num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4, "tie_word_embeddings": False}
+tiny = small | {"num_hidden_layers": 2}
+
+
+def adamw(model):
+    return torch.optim.AdamW(model.parameters(), foreach=True)
+
+
+def training_step(model, optimizer=None, micro_batch=2, seq_len=128):
+    """A function that does one step on random tokens; without an optimizer, forward and backward only."""
+    ids = torch.randint(model.lm_head.out_features, (micro_batch, seq_len + 1))
+
+    def step():
+        logits = model(ids[:, :-1])
+        F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten()).backward()
+        if optimizer:
+            optimizer.step()
+
+    return step
+
+# %% [markdown]
 # **Predict.** Its weights take 9.4 MiB. How many times that is the peak of its first training step?
 
 # %% predict
@@ -156,27 +181,6 @@ check("measured_peak", measured_peak)
 # `rankzero.watch_step` does the same and notes what each byte is for. Here is your step:
 
 # %% measure
-small = {"model_type": "llama", "vocab_size": 4000, "hidden_size": 256, "intermediate_size": 688}
-small |= {"num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4}
-
-
-def adamw(model):
-    return torch.optim.AdamW(model.parameters(), foreach=True)
-
-
-def training_step(model, optimizer=None, micro_batch=2, seq_len=128):
-    """A function that does one step on random tokens; without an optimizer, forward and backward only."""
-    ids = torch.randint(model.lm_head.out_features, (micro_batch, seq_len + 1))
-
-    def step():
-        logits = model(ids[:, :-1])
-        F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten()).backward()
-        if optimizer:
-            optimizer.step()
-
-    return step
-
-
 model = Llama(small).bfloat16()
 weights = 2 * sum(p.numel() for p in model.parameters())
 peak = measured_peak(training_step(model, adamw(model)))
@@ -197,8 +201,7 @@ seen.stack()
 #
 # ## 2 · Weights: count them
 #
-# **A question from practice.** "Llama 2 7B": 7.0 billion, or 6.7, or 6.5? At 16 bytes each, 0.5 billion are 8
-# GB.
+# **A question from practice.** "Llama 2 7B": 7.0 billion, or 6.7? At 16 bytes each, 0.3 billion are 5 GB.
 #
 # All parameters follow from a few numbers of `config.json`. A model has an **embedding** (vocabulary ×
 # hidden), blocks, one last **norm** (hidden), and a **head** (vocabulary × hidden), which some models *tie*
@@ -259,8 +262,7 @@ my_guess = None  # per cent
 # </details>
 # <details><summary>If you see this error</summary>
 #
-# The check compares the difference with usual slips, and names what it is made of. *k_proj and v_proj are
-# narrower*: use the key-value heads. *count it once*: look at `tie_word_embeddings`.
+# The check names what the difference is made of: *k_proj and v_proj are narrower* says to use the key-value heads.
 #
 # </details>
 
@@ -298,8 +300,6 @@ check("count_parameters", count_parameters)
 # in seconds. The next cell asks transformers, if it is installed.
 
 # %% measure
-from rankzero.vram import load_model
-
 llama_1b = load_model("llama-3.2-1b").config
 share = 100 * llama_1b["vocab_size"] * llama_1b["hidden_size"] / count_parameters(llama_1b)
 print(f"embedding of Llama 3.2 1B: {share:.0f} %     your guess: {my_guess}")
@@ -307,7 +307,7 @@ try:
     import transformers
 except ImportError:
     transformers = None
-    print("transformers is not installed here (Colab has it): pip install 'rankzero[finetune]' for this comparison")
+    print("transformers is not installed here; Colab has it, or: pip install 'rankzero[finetune]'")
 
 for name in ("llama-2-7b", "llama-3.2-1b", "mistral-7b", "qwen2.5-0.5b", "qwen3-0.6b", "gemma-2b", "gemma-2-2b"):
     config = load_model(name).config
@@ -412,7 +412,6 @@ check("state_bytes", state_bytes)
 
 # %% measure
 print(f"NF4: {8 * state_bytes(10**9, 0, 'qlora')['weights'] / 10**9:.3f} bits     your guess: {my_guess}\n")
-llama_7b = load_model("llama-2-7b").config
 parameters = count_parameters(llama_7b)
 for recipe in ("fp32", "bf16_mixed", "bf16_pure", "adam8bit"):
     parts = state_bytes(parameters, parameters, recipe)
@@ -424,7 +423,6 @@ for recipe, quantized in (("lora", None), ("qlora", in_blocks)):
     print(f"{recipe:>10}: {sum(parts.values()) / 1e9:6.1f} GB", {part: round(n / 1e9, 1) for part, n in parts.items()})
 
 print("\nand live, for two blocks of the small Llama after a step, against the formula:")
-tiny = small | {"num_hidden_layers": 2, "tie_word_embeddings": False}
 for dtype, recipe in ((torch.float32, "fp32"), (torch.bfloat16, "bf16_pure")):
     model = Llama(tiny).to(dtype)
     optimizer = adamw(model)
@@ -460,8 +458,6 @@ rankzero.saved_tensors(lambda t: (t.exp() * 2).sin(), w)
 my_guess = None  # times the input
 
 # %%
-from rankzero.llama import Block
-
 shown = small | {"num_key_value_heads": 2}
 block = Block(shown).bfloat16()
 x = torch.randn(1, 100, 256, dtype=torch.bfloat16, requires_grad=True)
@@ -513,7 +509,6 @@ print("your guess:", my_guess)
 # <details><summary>If you see this error</summary>
 #
 # - *behind the last block*: add one norm and the head's input, 8h + 4 per token.
-# - *The block that is run again in backward is missing*: inputs alone are not enough.
 # - *keeps x so, 4 bytes each*: the norm's fp32 copy.
 #
 # </details>
@@ -550,7 +545,7 @@ ids = torch.randint(4000, (2, 128))
 predicted = activation_bytes(small, 2, 128, False)
 live = rankzero.saved_tensors(Llama(small).bfloat16(), ids).total_bytes
 print(f"predicted {predicted:,}, kept {live:,} bytes: {100 * (predicted / live - 1):+.1f} %\n")
-deep = small | {"num_hidden_layers": 8, "vocab_size": 400}
+deep = small | {"num_hidden_layers": 6, "vocab_size": 400}
 for checkpointing in (False, True):
     model = Llama(deep, checkpointing).bfloat16()
     seen = rankzero.watch_step(training_step(model, micro_batch=4), model)
@@ -561,7 +556,7 @@ seen.stack()
 
 # %% [markdown]
 # The picture is the run with checkpointing. In forward the activations rise slowly, input by input, and in
-# backward they stand in eight narrow columns: one block at a time. (What is above the prediction are the
+# backward they stand in six narrow columns: one block at a time. (What is above the prediction are the
 # log-probabilities that the loss keeps.) Llama 2 7B, 2,048 tokens, by the same formula:
 
 # %%
@@ -569,9 +564,9 @@ for checkpointing in (False, True):
     print(f"checkpointing {checkpointing!s:>5}: {activation_bytes(llama_7b, 1, 2048, checkpointing) / GIB:.2f} GiB")
 
 # %% [markdown]
-# And LoRA? Its frozen linear layers no longer keep their inputs, which are only needed for a weight's
-# gradient. But the gradient still flows *through* everything to reach the adapters of the first block: norms,
-# attention and the MLP's products keep what they kept. You save a quarter of the activations or so, not 99 %.
+# And LoRA? Frozen linear layers no longer keep their inputs, which only a weight's gradient needs. But the
+# gradient still flows *through* everything to reach the adapters of the first block: norms, attention and the
+# MLP's products keep what they kept. You save a quarter of the activations or so, not 99 %.
 #
 # ## 5 · Logits: the tensor behind the last block
 #
@@ -603,11 +598,6 @@ my_guess = None  # GiB
 # <details><summary>Hint</summary>
 #
 # Which of the tensors in the list above are alive at moment 4? Only one of those that were made is gone.
-#
-# </details>
-# <details><summary>If you see this error</summary>
-#
-# *Backward is missing*, *are three*: go through the list at moment 4 and add up bytes per logit.
 #
 # </details>
 
@@ -703,7 +693,7 @@ check("largest_micro_batch", largest_micro_batch)
 # Now with real steps: your own `measured_peak` as `bytes_needed`, two blocks, and a "card" of 64 MiB. And once
 # more with your formulas, which need no run at all.
 #
-# **Predict.** One sequence of 128 tokens needs 35 MiB, most of it states. How many sequences fit into 64 MiB?
+# **Predict.** One sequence of 128 tokens needs 33 MiB, most of it states. How many sequences fit into 64 MiB?
 
 # %% predict
 my_guess = None  # sequences
@@ -729,8 +719,8 @@ by_runs, by_sums = (largest_micro_batch(need, 64 * MIB) for need in (by_measurin
 print(f"by measuring {by_runs}, by your formulas {by_sums}     your guess: {my_guess}")
 
 # %% [markdown]
-# Your five formulas decide within a sequence or two what takes a real run each time otherwise. From the second
-# step on the states are there at the loss as well, so a careful planner adds them.
+# Your formulas need no run, and are off by a sequence at most. From the second step on the states are there at
+# the loss as well, so a careful planner adds them.
 #
 # ## 7 · Case: a table from the internet
 #
@@ -754,8 +744,6 @@ print(f"by measuring {by_runs}, by your formulas {by_sums}     your guess: {my_g
 my_guess = None  # GiB
 
 # %% measure
-from rankzero.vram import Run, estimate
-
 adapters = {"precision": "bf16_pure", "lora_rank": 16, "lora_targets": ("all-linear",)}
 rows = {
     "QLoRA 7B": ("llama-2-7b", {"method": "qlora", **adapters}),
@@ -801,27 +789,25 @@ try:
     from accelerate.commands.estimate import estimate_training_usage
 except ImportError:
     estimate_training_usage = None
-    print("accelerate is not installed here (Colab has it): pip install 'rankzero[finetune]' for this comparison")
+    print("accelerate is not installed here; Colab has it, or: pip install 'rankzero[finetune]'")
 if estimate_training_usage:
     for precision in ("float32", "bfloat16"):
-        usage = estimate_training_usage(4 * parameters, precision)
+        usage = estimate_training_usage(4 * load_model("llama-2-7b").parameters, precision)
         print(f"accelerate, {precision}:", {part: f"{size / GIB:.0f} GiB" for part, size in usage.items() if size > 0})
         print(f"{'':>12}its largest figure: {max(usage.values()) / GIB:.0f} GiB")
 for length in (512, 8192):
     run = Run(precision="autocast", checkpointing="full", micro_batch=4, seq_len=length)
-    print(f"ours, fp32 weights and bf16 compute, 4 × {length}:", round(estimate("llama-2-7b", run).device_bytes / GIB), "GiB")
+    needed = estimate("llama-2-7b", run).device_bytes / GIB
+    print(f"ours, fp32 weights and bf16 compute, 4 × {length}: {needed:.0f} GiB")
 
 # %% [markdown]
-# It knows neither activations nor logits nor LoRA, and it counts for batch 1, whatever the length. For full
-# fine-tuning with short sequences, where states rule, it is close. `rankzero vram MODEL …` gives ours on the
-# command line, `--fit` the largest micro-batch, and `benchmarks/vram.py` how far off each estimator is on
-# published measurements.
+# It knows neither activations nor logits nor LoRA, and no length. For full fine-tuning with short sequences, where
+# states rule, it comes near. On the command line, `rankzero vram MODEL …` is ours, `--fit` finds the largest
+# micro-batch, and `benchmarks/vram.py` says how far off each estimator is on published measurements.
 #
 # Try it: which single change brings full, pure bf16 fine-tuning of a 7B onto a card of 48 GB?
 
 # %%
-from rankzero.vram import calculator
-
 calculator()
 
 # %% [markdown]
@@ -864,12 +850,11 @@ else:
     print("and shows how much more than that the card has given away.")
 from rankzero.gpus import GPUS
 
-print({name: f"{gpu.usable_mib / 1024:.1f} GiB" for name, gpu in GPUS.items()})
+print({name: round(gpu.usable_mib / 1024, 1) for name, gpu in GPUS.items()}, "GiB")
 
 # %% [markdown]
-# On several cards, DDP keeps all of this on every card, and a copy of the gradients in buckets besides. ZeRO
-# and FSDP cut weights, gradients and states into pieces, one per card; activations and logits stay whole.
-# Lessons 05 to 07 build them, and hold the estimate against each rank.
+# On several cards, DDP keeps all of this on every card, and the gradients once more in buckets. ZeRO and FSDP cut
+# weights, gradients and states into pieces; activations and logits stay whole. Lessons 05 to 07 build them.
 #
 # ## What have you learnt?
 #

@@ -30,6 +30,10 @@ class Storages:
             return
         self._references[storage._cdata] = StorageWeakRef(storage)
 
+    def __contains__(self, key: int) -> bool:
+        """Whether a storage is, or was, in the set, by its key."""
+        return key in self._references
+
     def sizes(self) -> dict[int, int]:
         """The bytes of each storage that is alive now, by a key that stays its own as long as it is in the set."""
         alive = {}

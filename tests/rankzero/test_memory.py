@@ -64,6 +64,15 @@ class TestLiveBytes:
         weight.square().sum().backward()
         assert live() == 8 * KIB
 
+    @pytest.mark.parametrize("trained", [True, False])
+    def test_another_storage_under_an_old_parameter_is_seen(self, live, trained):
+        layer = nn.Linear(KIB, 1, bias=False).requires_grad_(trained)
+        gc.collect()
+        assert live() == 4 * KIB
+        gc.collect()
+        layer.double()
+        assert live() == 8 * KIB
+
     def test_tensors_survive_any_number_of_collections(self, live):
         kept = [torch.zeros(KIB) for _ in range(3)]
         for _ in range(4):
