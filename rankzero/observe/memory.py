@@ -24,13 +24,15 @@ class Storages:
 
     def add(self, tensor: torch.Tensor, unless: Storages | None = None) -> None:
         """Add a tensor's storage, unless it is in another set. Tensors that stand on no CPU storage are passed over."""
-        reference = cpu_storage(tensor)
-        if reference is not None and not (unless and reference.cdata in unless._references):
-            self._references.setdefault(reference.cdata, reference)
+        storage = cpu_storage(tensor)
+        # The address of a storage stays its own as long as a weak reference to it is held.
+        if storage is None or storage._cdata in self._references or (unless and storage._cdata in unless._references):
+            return
+        self._references[storage._cdata] = StorageWeakRef(storage)
 
-    def __contains__(self, tensor: torch.Tensor) -> bool:
-        reference = cpu_storage(tensor)
-        return reference is not None and reference.cdata in self._references
+    def __contains__(self, key: int) -> bool:
+        """Whether a storage is, or was, in the set, by its key."""
+        return key in self._references
 
     def sizes(self) -> dict[int, int]:
         """The bytes of each storage that is alive now, by a key that stays its own as long as it is in the set."""
@@ -48,12 +50,14 @@ class Storages:
         return sum(self.sizes().values())
 
 
-def cpu_storage(tensor: torch.Tensor) -> StorageWeakRef | None:
-    """A weak reference to the CPU storage under a tensor; None for a tensor that has none of its own."""
-    if tensor.layout is not torch.strided or tensor.device.type != "cpu" or is_traceable_wrapper_subclass(tensor):
+def cpu_storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    """The CPU storage under a tensor; None for a tensor that has none of its own."""
+    if tensor.layout is not torch.strided or tensor.device.type != "cpu":
+        return None
+    if type(tensor) is not torch.Tensor and is_traceable_wrapper_subclass(tensor):
         return None
     storage = tensor.untyped_storage()
-    return StorageWeakRef(storage) if storage.device.type == "cpu" else None
+    return storage if storage.device.type == "cpu" else None
 
 
 class MemoryMeter:

@@ -101,3 +101,38 @@ def test_a_send_is_a_round_later_than_what_its_rank_has_received():
     ]
     alt = draw.steps(Observation(3, [None] * 3, chain)).alt
     assert "in 2 rounds. round 1: 0 to 1 (2 KiB); round 2: 1 to 2 (2 KiB)." in alt
+
+
+class TestMemory:
+    def step(self):
+        from rankzero.observe.step import PURPOSES, Sample, StepMemory
+
+        def sample(moment, **mebibytes):
+            sizes = dict.fromkeys(PURPOSES, 0) | {"weights": 2**20}
+            return Sample("aten", moment, sizes | {name: size * 2**20 for name, size in mebibytes.items()})
+
+        return StepMemory(
+            [sample("forward", activations=3), sample("backward", gradients=1, activations=2), sample("backward")]
+        )
+
+    def test_the_stack_tells_the_peak_of_each_moment(self):
+        picture = self.step().stack()
+        assert "forward up to 4 MiB (weights 1 MiB, activations 3 MiB)" in picture.alt
+        assert "backward up to 4 MiB (weights 1 MiB, gradients 1 MiB, activations 2 MiB)" in picture.alt
+        assert "optimizer" not in picture.alt
+        assert "The peak is in forward" in picture.alt
+        assert len(picture.png) < 40_000
+
+    def test_bars_tell_parts_totals_and_limits(self):
+        runs = {"small": {"weights": 2**30, "gradients": 2**29}, "large": {"weights": 2**31, "new part": 2**30}}
+        picture = draw.bytes_by_part(runs, {"card": 2 * 2**30})
+        assert "small: 1.5 GiB (weights 1 GiB, gradients 512 MiB)" in picture.alt
+        assert "large: 3 GiB (weights 2 GiB, new part 1 GiB)" in picture.alt
+        assert "card has 2 GiB" in picture.alt
+        assert len(picture.png) < 40_000
+
+    def test_nothing_to_draw_is_no_error(self):
+        from rankzero.observe.step import StepMemory
+
+        assert "nothing ran" in draw.memory_stack(StepMemory()).alt
+        assert draw.bytes_by_part({}).alt
