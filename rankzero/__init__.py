@@ -21,6 +21,8 @@ _EXPORTS = {
     "HangError": "rankzero.ranks.errors",
     "Observation": "rankzero.observe.observation",
     "Message": "rankzero.observe.observation",
+    "moment": "rankzero.observe.moment",
+    "Moment": "rankzero.observe.moment",
     "doctor": "rankzero.machine",
     "load_ipython_extension": "rankzero.ranks.magic",
 }

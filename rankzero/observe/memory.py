@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 #: gloo holds a finished buffer for a moment; a new peak right after traffic is believed only if it lasts.
 _SETTLE_SECONDS = 0.010
@@ -54,14 +56,20 @@ class MemoryMeter:
 
     def live_bytes(self) -> int:
         """The bytes alive now."""
-        total = 0
+        return sum(storage.nbytes() for storage in self.live())
+
+    def live(self) -> Iterator[torch.UntypedStorage]:
+        """The storages alive now, one by one; whoever keeps one keeps it alive."""
         for key, reference in list(self._made.items()):
             storage = torch.UntypedStorage._new_with_weak_ptr(reference.cdata)
             if storage is None:
                 del self._made[key]
             else:
-                total += storage.nbytes()
-        return total
+                yield storage
+
+    def restart_peak(self) -> None:
+        """Count the peak from now on."""
+        self.peak_bytes = self.live_bytes()
 
     def _note(self, tensor: torch.Tensor, where: dict[int, StorageWeakRef]) -> None:
         if tensor.layout is not torch.strided or tensor.device.type != "cpu":
@@ -73,7 +81,10 @@ class MemoryMeter:
 
 def _tensors(values: Any):
     for value in values:
-        if isinstance(value, torch.Tensor):
+        if is_traceable_wrapper_subclass(value):
+            # A DTensor or the like has no memory of its own; what it wraps has.
+            yield from _tensors([getattr(value, name) for name in value.__tensor_flatten__()[0]])
+        elif isinstance(value, torch.Tensor):
             yield value
         elif isinstance(value, (list, tuple)):
             yield from _tensors(value)
