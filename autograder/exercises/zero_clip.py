@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -89,9 +90,8 @@ def _clipped(case: Case, seen: Observation) -> str | None:
                     return problem
                 want = start.double() * scale
                 if not compare.close(shard, want, 3e-5 * want.abs() + 1e-9):
-                    return (
-                        f"Rank {rank}'s shards are wrong after the call. {_scale_cause(shard, start, norm, max_norm)}"
-                    )
+                    cause = _own_factors(results, before, max_norm) or _scale_cause(shard, start, norm, max_norm)
+                    return f"Rank {rank}'s shards are wrong after the call. {cause}"
     return None
 
 
@@ -120,16 +120,27 @@ def _norm_cause(got: list[float], before: list[list[Tensor]], max_norm: float, n
 def _scale_cause(shard: Tensor, start: Tensor, norm: float, max_norm: float) -> str:
     if compare.close(shard, start, 1e-12):
         return "They are as they were: scale them in place (`shard.mul_(…)`); `shard = shard * …` makes a new tensor."
-    if norm < max_norm and compare.close(
+    if 0 < norm < max_norm and compare.close(
         shard, start.double() * (max_norm / norm), 1e-4 * start.double().abs() * max_norm / norm
     ):
         return "They are scaled *up* to `max_norm`; a norm that is smaller stays as it is."
-    if compare.close(shard, start.double() / norm, 1e-4 * start.double().abs() / norm):
+    if not torch.isfinite(shard).all():
+        return "They are not finite: a norm of zero must not be divided by."
+    if norm and compare.close(shard, start.double() / norm, 1e-4 * start.double().abs() / norm):
         return "They are scaled to a norm of 1, not of `max_norm`."
-    own = _norm([start])
-    if own and compare.close(shard, start.double() * min(1.0, max_norm / own), 1e-4 * start.double().abs()):
-        return "They are scaled by the norm of the rank's own part; all ranks need the same factor."
     return "The factor is max_norm / norm where the norm is larger than max_norm, else 1, the same on all ranks."
+
+
+def _own_factors(results: list[dict[str, Any]], before: list[list[Tensor]], max_norm: float) -> str:
+    """Whether every rank scaled by the norm of its own shards."""
+    for result, mine in zip(results, before, strict=True):
+        own = _norm(mine)
+        factor = max_norm / own if own > max_norm else 1.0
+        for shard, start in zip(result["shards"], mine, strict=True):
+            want = start.double() * factor
+            if not compare.close(shard, want, 3e-5 * want.abs() + 1e-9):
+                return ""
+    return "They are scaled by the norm of the rank's own shards; all ranks need the same factor."
 
 
 def _scalar(case: Case, seen: Observation) -> str | None:

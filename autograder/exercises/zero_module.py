@@ -38,7 +38,7 @@ def zero3_cases(rng: random.Random) -> list[Case]:
         return draw.case(name, ranks, spec, judgements, do=do, **more)
 
     def memory(name: str, ranks: int, spec, hidden: bool = False) -> Case:
-        return case(name, ranks, spec, (KEPT, PEAK), "memory", steps=3, dtype=torch.float32, hidden=hidden)
+        return case(name, ranks, spec, (KEPT, PEAK), "memory", steps=2, dtype=torch.float32, hidden=hidden)
 
     settings = {"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.2}
     return [
@@ -55,11 +55,11 @@ def zero3_cases(rng: random.Random) -> list[Case]:
         memory("4 ranks, 8 equal blocks, watched", 4, [("layer", WIDTH)] * 8),
         case("2 ranks, forward and backward", 2, MIXED[1:], (FORWARD, GRADIENTS), "backward", hidden=True),
         case("3 ranks, 6 steps", 3, PLAIN, (TRAINING,), steps=6, options=settings, hidden=True),
-        case("4 ranks, other blocks", 4, OTHER, (ANY_BLOCK,), steps=3, micro_batches=2, hidden=True),
+        case("3 ranks, other blocks", 3, OTHER, (ANY_BLOCK,), steps=2, micro_batches=2, hidden=True),
         case(
             "4 ranks, groups of three and one", 4, PLAIN, (ANY_BLOCK,), steps=2, members=[[1, 2, 3], [0]], hidden=True
         ),
-        memory("3 ranks, 10 equal blocks, watched", 3, [("layer", WIDTH)] * 10, hidden=True),
+        memory("2 ranks, 10 equal blocks, watched", 2, [("layer", WIDTH)] * 10, hidden=True),
         memory("4 ranks, 8 checkpointed blocks, watched", 4, [("checkpointed", 64)] * 8, hidden=True),
     ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,7 +43,12 @@ def drive_flat(answers: SimpleNamespace, inputs: dict[str, Any]) -> list[dict[st
 # -- zero_bytes -----------------------------------------------------------------------------------------------
 
 TABLE, UNEVEN = "the paper's table, all stages", "other sizes, also such as do not divide"
-STAGE_WORDS = ("nothing is sharded", "optimizer states", "states and gradients", "states, gradients and weights")
+STAGE_WORDS = (
+    "nothing is sharded",
+    "optimizer states are sharded",
+    "states and gradients are sharded",
+    "states, gradients and weights are sharded",
+)
 
 
 def bytes_per_rank(parameters: int, world_size: int, stage: int, state_bytes: int = 12) -> int:
@@ -67,47 +72,63 @@ def bytes_cases(rng: random.Random) -> list[Case]:
 
 
 def _bytes(case: Case, seen: Observation) -> str | None:
-    for question, got in zip(case.inputs[0]["questions"], seen.results[0], strict=True):
+    questions, answers = case.inputs[0]["questions"], seen.results[0]
+    for question, got in zip(questions, answers, strict=True):
         want = bytes_per_rank(*question)
         if not isinstance(got, float):
             return f"`zero_bytes` returned {compare.describe(got)}; a number of bytes was expected."
         if not abs(got - want) <= 16:
             parameters, world_size, stage = question
             shown = "" if case.hidden else f" of {parameters:,} parameters on {world_size} ranks"
-            numbers = "is wrong" if case.hidden else f"is {got:,.0f} bytes; {want:,} was expected"
-            return f"Stage {stage}{shown} {numbers}. {_bytes_cause(got, *question)}".strip()
+            numbers = "is wrong" if case.hidden else f"is {got:,.4g} bytes; {want:,} was expected"
+            return f"Stage {stage}{shown} {numbers}. {_bytes_cause(question, got, questions, answers)}"
     return None
 
 
-def _bytes_cause(got: float, parameters: int, world_size: int, stage: int) -> str:
-    want = bytes_per_rank(parameters, world_size, stage)
+def _bytes_cause(question: tuple[int, int, int], got: float, questions: list, answers: list[Any]) -> str:
+    def stage_as(other: int) -> Callable[[int, int, int], float]:
+        return lambda parameters, world_size, _: bytes_per_rank(parameters, world_size, other)
 
-    def near(value: float) -> bool:
-        return abs(got - value) <= 1e-4 * abs(value) + 16
+    def with_states(each: int) -> Callable[[int, int, int], float]:
+        return lambda parameters, world_size, stage: bytes_per_rank(parameters, world_size, stage, each)
 
+    def times(factor: Callable[[int], float]) -> Callable[[int, int, int], float]:
+        return lambda parameters, world_size, stage: bytes_per_rank(parameters, world_size, stage) * factor(world_size)
+
+    def fp32(parameters: int, world_size: int, stage: int) -> float:
+        doubled = ((4, 3), (4, 2), (12, 1))
+        return sum(each * parameters / (world_size if stage >= since else 1) for each, since in doubled)
+
+    everywhere = (
+        (stage_as(3), "That is stage 3 for every stage."),
+        (stage_as(0), "That is stage 0 for every stage: which parts does a stage shard?"),
+        (fp32, "Weights and gradients seem to be fp32; here they are bf16, 2 bytes each."),
+        (
+            with_states(8),
+            "AdamW's part seems to be 8 bytes: in mixed precision there is an fp32 master copy of the weights, too.",
+        ),
+        (with_states(4), "AdamW's part seems to be 4 bytes: it is a master copy and two states, 4 bytes each."),
+        (with_states(16), "AdamW's part seems to be 16 bytes: master copy and two states are 4 bytes each, so 12."),
+        (times(lambda world_size: world_size), "That is all ranks together; one rank's bytes were asked for."),
+        (times(lambda _: 1e-9), "That is GB; bytes were asked for."),
+        (times(lambda _: 2**-30), "That is GiB; bytes were asked for."),
+        (times(lambda _: 2.0), "Twice too much."),
+    )
+    for hypothesis, cause in everywhere:
+        if all(
+            isinstance(answer, float) and _near(answer, hypothesis(*one))
+            for one, answer in zip(questions, answers, strict=True)
+        ):
+            return cause
+    parameters, world_size, stage = question
     for other in range(4):
-        if other != stage and near(bytes_per_rank(parameters, world_size, other)):
-            return f"That is stage {other} ({STAGE_WORDS[other]}); stage {stage} shards {STAGE_WORDS[stage]}."
-    others = {
-        8: "AdamW's part seems to be 8 bytes: in mixed precision the fp32 master copy of the weights is sharded, too.",
-        4: "AdamW's part seems to be 4 bytes: it is a master copy and two states, 4 bytes each.",
-        16: "AdamW's part seems to be 16 bytes: master copy and two states are 4 bytes each, so 12.",
-    }
-    for each, cause in others.items():
-        if near(bytes_per_rank(parameters, world_size, stage, each)):
-            return cause
-    for factor, cause in (
-        (world_size, "That is all ranks together; one rank's bytes were asked for."),
-        (1e-9, "That is GB; bytes were asked for."),
-        (2**-30, "That is GiB; bytes were asked for."),
-        (1 / 16, "That counts elements, or one byte for each 16."),
-        (2.0, "Twice too much: weights and gradients are bf16, 2 bytes each."),
-    ):
-        if near(want * factor):
-            return cause
-    if near(20 * parameters) or near(bytes_per_rank(parameters, world_size, stage) + 4 * parameters):
-        return "Weights and gradients seem to be fp32; here they are bf16, 2 bytes each."
+        if other != stage and _near(got, bytes_per_rank(parameters, world_size, other)):
+            return f"That is stage {other} ({STAGE_WORDS[other]}); in stage {stage}: {STAGE_WORDS[stage]}."
     return "Weights 2, gradients 2, AdamW 12 bytes per parameter: which of them does this stage shard?"
+
+
+def _near(got: float, want: float) -> bool:
+    return abs(got - want) <= 1e-4 * abs(want) + (16 if want > 1e5 else 0)
 
 
 ZERO_BYTES = Exercise(
