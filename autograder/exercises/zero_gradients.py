@@ -11,8 +11,8 @@ from torch import Tensor
 from autograder import compare
 from autograder.exercise import Case, Exercise, Judgement
 from autograder.exercises.zero_pieces import flat_of
-from autograder.exercises.zero_ranks import drive_zero2, make_blocks
-from autograder.exercises.zero_training import Drawer, habit_of, slack_for, teams_of, train, wrong_weights
+from autograder.exercises.zero_ranks import drive_zero2
+from autograder.exercises.zero_training import Drawer, Training, habit_of, slack_for, teams_of, train, wrong_weights
 from rankzero.observe.observation import Observation
 
 LESSON = "06_zero"
@@ -30,8 +30,10 @@ SMALL = (("linear", 4, 5), ("tanh",), ("linear", 5, 3))
 def zero2_cases(rng: random.Random) -> list[Case]:
     draw = Drawer(rng)
 
-    def case(name, ranks, spec, judgements, train=True, states=False, **more) -> Case:
-        return draw.case(name, ranks, spec, judgements, train=train, states=states, **more)
+    def case(name, ranks, spec, judgements, train=True, **more) -> Case:
+        watched = KEPT in judgements
+        most = most_held(sum(width * width + width for _, width in spec), ranks) if watched else 0
+        return draw.case(name, ranks, spec, judgements, train=train, most=most, **more)
 
     wide = [("layer", 36)] * 5
     f32 = torch.float32
@@ -51,7 +53,6 @@ def zero2_cases(rng: random.Random) -> list[Case]:
             wide,
             (TRAINING, KEPT),
             steps=2,
-            states=True,
             options={"eps": 1e-3},
             dtype=f32,
         ),
@@ -83,7 +84,6 @@ def zero2_cases(rng: random.Random) -> list[Case]:
             (TRAINING, KEPT),
             steps=3,
             micro_batches=2,
-            states=True,
             options={"eps": 1e-3},
             dtype=f32,
             hidden=True,
@@ -96,107 +96,99 @@ def _pieces(gradients: list[Tensor], ranks: int) -> list[Tensor]:
     return list(flat_of(gradients, ranks).view(ranks, -1))
 
 
-def _shard(case: Case, seen: Observation, steps: int | None = 1) -> str | None:
-    for team in teams_of(case):
-        training = train(case, team)
-        n = len(team)
-        for step in range(steps or len(training.gradients)):
-            want = _pieces(training.gradients[step], n)
-            got = [seen.results[rank]["shards"][step] for rank in team]
-            local = [_pieces(training.local[rank][step], n)[place] for place, rank in enumerate(team)]
-            problem = compare.explain(
-                want,
-                got,
-                local,
-                what="holds as `gradient_shard()`" if step == 0 else f"holds as `gradient_shard()` in step {step + 1}",
-                numbers=team,
-                ranks=n,
-                slack=[slack_for(one) * 10 for one in want],
-                reduction="mean",
-                hidden=case.hidden,
-                shape_cause="A shard has ⌈N / W⌉ elements, the last one filled up with zeros.",
-                known_cause=_shard_cause(got, training, step, n, team),
-            )
-            if problem:
-                return problem
-    return None
+def _shard(case: Case, seen: Observation) -> str | None:
+    return next((problem for team in teams_of(case) if (problem := _wrong_shard(case, seen, team, 0))), None)
 
 
-def _shard_cause(got: list[Any], training: Any, step: int, ranks: int, team: list[int]) -> str:
+def _wrong_shard(case: Case, seen: Observation, team: list[int], step: int) -> str | None:
+    training, n = train(case, team), len(team)
+    want = _pieces(training.gradients[step], n)
+    got = [seen.results[rank]["shards"][step] for rank in team]
+    local = [_pieces(training.local[rank][step], n)[place] for place, rank in enumerate(team)]
+    return compare.explain(
+        want,
+        got,
+        local,
+        what="holds as `gradient_shard()`" if step == 0 else f"holds as `gradient_shard()` in step {step + 1}",
+        numbers=team,
+        ranks=n,
+        slack=[slack_for(one) * 10 for one in want],
+        reduction="mean",
+        hidden=case.hidden,
+        shape_cause="A shard has ⌈N / W⌉ elements, the last one filled up with zeros.",
+        known_cause=_shard_cause(got, local, training, step, n),
+    )
+
+
+def _shard_cause(got: list[Any], local: list[Tensor], training: Training, step: int, n: int) -> str:
     def matches(pieces: list[Tensor]) -> bool:
         return all(
             isinstance(have, Tensor) and compare.close(have, piece, slack_for(piece) * 10)
             for have, piece in zip(got, pieces, strict=True)
         )
 
-    if matches(_pieces(training.gradients[step], ranks)):
+    mean, last = training.gradients[step], training.last[step]
+    if matches(_pieces(mean, n)):
         return ""
-    if matches(_pieces(training.last[step], ranks)):
-        return "Only the last backward counts: add to the shard, do not overwrite it."
-    if step and matches(_pieces(_added(training.gradients[: step + 1]), ranks)):
-        return "The gradients of the steps before are still in it: `zero_grad()` must clear the shard."
-    rotated = _pieces(training.gradients[step], ranks)
-    if ranks > 1 and matches([rotated[0]] * ranks):
-        return "Every rank holds the first shard; rank r holds elements [r·S, (r+1)·S)."
-    doubled = _pieces(_added([training.gradients[step], training.gradients[step]]), ranks)
-    if matches(doubled):
-        return "Everything is counted twice: are gradients left in `.grad` reduced again?"
-    return ""
-
-
-def _added(lists: list[list[Tensor]]) -> list[Tensor]:
-    return [sum(parts) for parts in zip(*lists, strict=True)]
+    twice_the_first = [2 * one - other for one, other in zip(mean, last, strict=True)]
+    so_far = [sum(parts) for parts in zip(*training.gradients[: step + 1], strict=True)]
+    known = (
+        (_pieces(last, n), "Only the last backward counts: add to the shard, do not overwrite it."),
+        (
+            _pieces(so_far, n),
+            "The gradients of the steps before are still in it: `zero_grad()` must clear the shard, and nothing may "
+            "stay in `.grad`.",
+        ),
+        (_pieces(twice_the_first, n), "What a backward leaves in `.grad` is reduced again by the next one."),
+        ([_pieces(mean, n)[0]] * n, "Every rank holds the first shard; rank r holds elements [r·S, (r+1)·S)."),
+        ([one / n for one in local], "That is the rank's own gradient, divided by n: nothing was exchanged."),
+    )
+    cause = next((words for pieces, words in known if n > 1 and matches(pieces)), "")
+    if not cause and n != 4 and matches(_pieces([2 * one for one in mean], n)):
+        return "Everything is counted twice: are gradients that stay in `.grad` reduced again?"
+    return cause
 
 
 def _training(case: Case, seen: Observation) -> str | None:
-    if problem := _shard(case, seen, steps=1):
-        return problem
     for team in teams_of(case):
         training = train(case, team)
-        names = [f"parameter {place}" for place in range(len(training.gradients[0]))]
-        start = [value.detach() for value in train_start(case, team)]
-        for step in range(len(training.weights)):
+        names = [f"parameter {place}" for place in range(len(training.start))]
+        for step, want in enumerate(training.weights):
+            if problem := _wrong_shard(case, seen, team, step):
+                return problem
             got = [seen.results[rank]["weights"][step] for rank in team]
-            cause = _weights_cause(case, team, got, training, step, start)
+            cause = _weights_cause(case, team, got, training, step)
             what = f"has, in {{}} after step {step + 1},"
-            if problem := wrong_weights(got, training.weights[step], names, team, what, case.hidden, cause):
+            if problem := wrong_weights(got, want, names, team, what, case.hidden, cause):
                 return problem
         for rank in team[1:]:
             last, first = seen.results[rank]["weights"][-1], seen.results[team[0]]["weights"][-1]
             if any(not torch.equal(one, other) for one, other in zip(last, first, strict=True)):
                 return f"Ranks {team[0]} and {rank} end with weights that differ: all must hold the very same bits."
-    return _shard(case, seen, steps=None)
+    return None
 
 
-def train_start(case: Case, team: list[int]) -> list[Tensor]:
-    """The weights before the first step."""
-    first = case.inputs[team[0]]
-    return list(make_blocks(first["spec"], first["seed"], first["dtype"]).parameters())
-
-
-def _weights_cause(
-    case: Case, team: list[int], got: list[list[Tensor]], training: Any, step: int, start: list[Tensor]
-) -> str:
+def _weights_cause(case: Case, team: list[int], got: list[list[Tensor]], training: Training, step: int) -> str:
+    want = training.weights[step]
     if all(
-        have.shape == want.shape and compare.close(have, want, slack_for(want))
+        isinstance(have, Tensor) and have.shape == right.shape and compare.close(have, right, slack_for(right))
         for of_rank in got
-        for have, want in zip(of_rank, training.weights[step], strict=True)
+        for have, right in zip(of_rank, want, strict=True)
     ):
         return ""
-    before = training.weights[step - 1] if step else start
+    before = training.weights[step - 1] if step else training.start
     kept = [
-        torch.cat([(have.double() - old.double()).reshape(-1) for have, old in zip(of_rank, before, strict=True)]) == 0
-        for of_rank in got
+        torch.cat([(have == old).reshape(-1) for have, old in zip(of_rank, before, strict=True)]) for of_rank in got
     ]
     if len(team) > 1 and all(one.any() for one in kept) and not all(one.all() for one in kept):
         return (
             "A rank has its own part updated, and the others' parts as they were: after the update, gather all parts."
         )
-    return habit_of(case, team, got[0], start) if step == len(training.weights) - 1 or step == 0 else ""
+    return habit_of(case, team, got[0], step)
 
 
 def _bytes(case: Case, seen: Observation) -> str | None:
-    numel = sum(tensor.numel() for tensor in train_start(case, list(range(case.ranks))))
+    numel = sum(tensor.numel() for tensor in train(case, list(range(case.ranks))).start)
     once = (case.ranks - 1) * numel * torch.empty(0, dtype=case.inputs[0]["dtype"]).element_size()
     for number in range(len(seen.results[0]["calls"])):
         made = [
@@ -223,8 +215,13 @@ def _bytes(case: Case, seen: Observation) -> str | None:
     return None
 
 
+def most_held(numel: int, ranks: int) -> int:
+    """The most bytes besides weights: float32 shards of gradients and of both states, and a copy of one shard."""
+    return round(1.06 * 16 * -(-numel // ranks)) + 2048
+
+
 def _kept(case: Case, seen: Observation) -> str | None:
-    numel = sum(tensor.numel() for tensor in train_start(case, list(range(case.ranks))))
+    numel = sum(tensor.numel() for tensor in train(case, list(range(case.ranks))).start)
     shard = 4 * -(-numel // case.ranks)
     for rank, result in enumerate(seen.results):
         if result["left"]:
@@ -233,7 +230,7 @@ def _kept(case: Case, seen: Observation) -> str | None:
                 "`.grad`: set it to None once the shard is there."
             )
         held = result["held"]
-        if held > 4 * 1.06 * shard + 2048:  # shards of gradients and both states, and one copy of a shard
+        if held > case.inputs[0]["most"]:
             cause = "Does a flat tensor of all gradients stay alive, or are AdamW's states whole?"
             if held > 8 * numel * 0.95 + shard:
                 cause = "AdamW's states are whole on every rank: make them for this rank's shard only."

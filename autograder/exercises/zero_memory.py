@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from autograder.exercise import Case
 from rankzero.observe.observation import Observation
 
 
-def _sizes(case: Case) -> tuple[int, int, int]:
-    """Bytes of one block, of all blocks, and of this rank's share of all."""
-    kind, width = case.inputs[0]["spec"][0]
+def sizes_of(spec: Sequence[tuple], ranks: int) -> tuple[int, int, int]:
+    """Bytes of one of the equal blocks, of all of them, and of a rank's share."""
+    kind, width = spec[0]
     numel = (width * width + width) * (2 if kind == "checkpointed" else 1)
-    count = len(case.inputs[0]["spec"])
-    return 4 * numel, 4 * numel * count, 4 * -(-numel // case.ranks) * count
+    return 4 * numel, 4 * numel * len(spec), 4 * -(-numel // ranks) * len(spec)
+
+
+def most_kept(spec: Sequence[tuple], ranks: int) -> int:
+    """The most bytes between uses: weights, gradients (where `zero_grad` leaves zeros), states, a copy of a shard."""
+    return round(1.05 * 5 * sizes_of(spec, ranks)[2]) + 4096
 
 
 def kept(case: Case, seen: Observation) -> str | None:
     """A sentence if a rank holds more than its shards between uses."""
-    _, whole, shards = _sizes(case)
-    # Weights, gradients (where zero_grad leaves zeros), both states, and one copy of a shard.
-    most = 1.05 * 5 * shards + 4096
+    _, whole, shards = sizes_of(case.inputs[0]["spec"], case.ranks)
     for rank, result in enumerate(seen.results):
         if result["left_in_parameters"] > 0.5 * whole:
             return (
                 f"After backward the blocks of rank {rank} still hold {_kib(result['left_in_parameters'])} of "
                 "weights: free each block once its gradients are reduced."
             )
-        if result["kept"] > most:
+        if result["kept"] > case.inputs[0]["most"]:
             over = (result["kept"] - 3 * shards) / whole
             cause = (
                 "AdamW's states are whole: make them for the shards only."
@@ -43,7 +46,7 @@ def kept(case: Case, seen: Observation) -> str | None:
 
 def peak(case: Case, seen: Observation) -> str | None:
     """A sentence if more than 4 blocks are whole at once."""
-    block, _, _ = _sizes(case)
+    block, _, _ = sizes_of(case.inputs[0]["spec"], case.ranks)
     count = len(case.inputs[0]["spec"])
     for rank, result in enumerate(seen.results):
         # Shards, gradient shards and states are what is alive once backward is over.

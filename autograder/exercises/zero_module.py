@@ -10,8 +10,10 @@ from torch import Tensor
 
 from autograder import compare
 from autograder.exercise import Case, Exercise, Judgement
-from autograder.exercises.zero_memory import kept, peak
+from autograder.exercises.zero_memory import kept, most_kept, peak
+from autograder.exercises.zero_oracle import HABITS
 from autograder.exercises.zero_ranks import drive_zero3, make_blocks
+from autograder.exercises.zero_shards import cut_alike, joined, missing_blocks, near, size_of, units_of
 from autograder.exercises.zero_training import Drawer, Training, habit_of, slack_for, teams_of, train, wrong_weights
 from rankzero.observe.observation import Observation
 
@@ -38,7 +40,8 @@ def zero3_cases(rng: random.Random) -> list[Case]:
         return draw.case(name, ranks, spec, judgements, do=do, **more)
 
     def memory(name: str, ranks: int, spec, hidden: bool = False) -> Case:
-        return case(name, ranks, spec, (KEPT, PEAK), "memory", steps=2, dtype=torch.float32, hidden=hidden)
+        more = {"steps": 2, "dtype": torch.float32, "most": most_kept(spec, ranks), "hidden": hidden}
+        return case(name, ranks, spec, (KEPT, PEAK), "memory", **more)
 
     settings = {"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.2}
     return [
@@ -72,26 +75,16 @@ def _forward(case: Case, seen: Observation) -> str | None:
         training = train(case, team)
         if problem := _wrong_state(case, seen, team, training.states[0], "first", "before any step", training):
             return problem
-        # Without a step all micro-batches meet the same weights, which is how `train` sees only the first step.
-        steps = 1 if case.inputs[0]["do"] != "train" else len(training.weights)
-        count = steps * len(case.inputs[team[0]]["steps"][0])
-        if problem := _wrong_outputs(case, seen, team, training, count):
+        if problem := _wrong_outputs(case, seen, team, training, 0):
             return problem
     return None
 
 
-def _wrong_outputs(case: Case, seen: Observation, team: list[int], training: Training, count: int) -> str | None:
-    for number in range(count):
+def _wrong_outputs(case: Case, seen: Observation, team: list[int], training: Training, step: int) -> str | None:
+    count = len(case.inputs[team[0]]["steps"][0])
+    for number in range(step * count, (step + 1) * count):
         want = [training.outputs[rank][number] for rank in team]
         got = [seen.results[rank]["outputs"][number] for rank in team]
-        step = number // len(case.inputs[team[0]]["steps"][0])
-        cause = ""
-        if step and all(
-            compare.close(have, _stale(case, team, rank, number), slack_for(have))
-            for rank, have in zip(team, got, strict=True)
-            if isinstance(have, Tensor)
-        ):
-            cause = "That is what the weights of the step before give: gathered weights are kept and used again."
         problem = compare.explain(
             want,
             got,
@@ -99,11 +92,22 @@ def _wrong_outputs(case: Case, seen: Observation, team: list[int], training: Tra
             numbers=team,
             slack=[slack_for(one) for one in want],
             hidden=case.hidden,
-            known_cause=cause,
+            known_cause=_outputs_cause(case, team, got, number) if step and not all(map(near, got, want)) else "",
         )
         if problem:
             return problem
     return None
+
+
+def _outputs_cause(case: Case, team: list[int], got: list[Any], number: int) -> str:
+    """The likeliest cause of wrong outputs after the first step."""
+    if all(near(have, _stale(case, team, rank, number)) for rank, have in zip(team, got, strict=True)):
+        return "That is what the first step's weights give: gathered weights are kept and used again, or never updated."
+    for habit in HABITS:
+        other = train(case, team, habit)
+        if all(near(have, other.outputs[rank][number]) for rank, have in zip(team, got, strict=True)):
+            return habit.cause
+    return ""
 
 
 def _stale(case: Case, team: list[int], rank: int, number: int) -> Tensor:
@@ -137,23 +141,21 @@ def _wrong_state(
     if which == "last" and all(
         isinstance(one, Tensor) and one.shape == right.shape for one, right in zip(got[0], want.values(), strict=True)
     ):
-        weights = [seen.results[team[0]][which][name] for name, _ in training.blocks.named_parameters()]
-        start = [training.states[0][name] for name, _ in training.blocks.named_parameters()]
-        right = [want[name] for name, _ in training.blocks.named_parameters()]
-        if not all(compare.close(one, other, slack_for(other)) for one, other in zip(weights, right, strict=True)):
-            cause = habit_of(case, team, weights, start)
+        named = [name for name, _ in training.blocks.named_parameters()]
+        weights = [seen.results[team[0]][which][name] for name in named]
+        if not all(
+            compare.close(one, want[name], slack_for(want[name])) for one, name in zip(weights, named, strict=True)
+        ):
+            cause = habit_of(case, team, weights, -1)
     return wrong_weights(got, list(want.values()), names, team, f"has {when}, in {{}},", case.hidden, cause)
 
 
 def _gradients(case: Case, seen: Observation) -> str | None:
     for team in teams_of(case):
         training = train(case, team)
-        if problem := _wrong_outputs(case, seen, team, training, len(case.inputs[team[0]]["steps"][0])):
+        problem = _wrong_outputs(case, seen, team, training, 0) or _wrong_shards(case, seen, team, training, 0)
+        if problem:
             return problem
-        steps = len(training.gradients) if case.inputs[0]["do"] == "train" else 1
-        for step in range(steps):
-            if problem := _wrong_shards(case, seen, team, training, step):
-                return problem
     return None
 
 
@@ -162,22 +164,29 @@ def _wrong_shards(case: Case, seen: Observation, team: list[int], training: Trai
     for rank, shards in zip(team, lists, strict=True):
         if not isinstance(shards, list):
             return f"On rank {rank} `gradient_shards()` returned {compare.describe(shards)}; a list was expected."
-    units = _units(training, lists)
+    units = units_of(training, lists)
     if units is None:
+        empty = [place for place, shard in enumerate(lists[0]) if not isinstance(shard, Tensor)]
+        cause = (
+            f" Shard {empty[0]} is {compare.describe(lists[0][empty[0]])}: was its block never reduced?"
+            if empty
+            else ""
+        )
         return (
-            f"`gradient_shards()` returned {len(lists[0])} tensors with {[_size(one) for one in lists[0]]} elements; "
-            "expected is one for each block: ⌈N / W⌉ elements of its flattened gradients, padded with zeros."
+            f"`gradient_shards()` returned {len(lists[0])} tensors with {[size_of(one) for one in lists[0]]} elements on "
+            f"rank {team[0]}; expected is one for each block that has weights: ⌈N / W⌉ elements of its flattened "
+            f"gradients, padded with zeros.{cause}"
         )
     where = "" if step == 0 else f" in step {step + 1}"
 
     def cut(gradients: list[Tensor]) -> list[Tensor]:
-        return _cut_alike(gradients, units, lists)
+        return cut_alike(gradients, units, lists)
 
     want, n = cut(training.gradients[step]), len(team)
-    got = [_joined(shards, want[0]) for shards in lists]
+    got = [joined(shards, want[0]) for shards in lists]
     local = [cut(training.local[rank][step])[place] for place, rank in enumerate(team)]
     cause = ""
-    if not all(map(_near, got, want)):
+    if not all(map(near, got, want)):
         steps_so_far = [sum(parts) for parts in zip(*training.gradients[: step + 1], strict=True)]
         known = [(training.last[step], "Only the last backward counts: add to the shards, do not overwrite them.")]
         if step:
@@ -189,8 +198,8 @@ def _wrong_shards(case: Case, seen: Observation, team: list[int], training: Trai
         if case.inputs[0]["steps"] and len(case.inputs[0]["steps"][0]) > 1:
             first = [one - other for one, other in zip(training.gradients[step], training.last[step], strict=True)]
             known.append((first, "Only the first backward counts."))
-        cause = next((words for gradients, words in known if all(map(_near, got, cut(gradients)))), "")
-        cause = cause or _missing_blocks(got, want, units, lists)
+        cause = next((words for gradients, words in known if all(map(near, got, cut(gradients)))), "")
+        cause = cause or missing_blocks(got, want, units, lists)
     return compare.explain(
         want,
         got,
@@ -205,87 +214,18 @@ def _wrong_shards(case: Case, seen: Observation, team: list[int], training: Trai
     )
 
 
-def _missing_blocks(got: list[Tensor], want: list[Tensor], units: list[list[int]], lists: list[list[Any]]) -> str:
-    """Whether whole blocks have no gradient, or a wrong one while the others are right."""
-    wrong = []
-    begin = [0] * len(lists)
-    for number in range(len(units)):
-        ends = [start + _size(shards[number]) for start, shards in zip(begin, lists, strict=True)]
-        pairs = [(one[a:b], other[a:b]) for one, other, a, b in zip(got, want, begin, ends, strict=True)]
-        if not all(_near(one, other) for one, other in pairs):
-            wrong.append((number, all(not one.any() for one, _ in pairs)))
-        begin = ends
-    if wrong and len(wrong) < len(units) and all(empty for _, empty in wrong):
-        which = ", ".join(str(number) for number, _ in wrong)
-        return (
-            f"The gradients of shard {which} are missing (all zero): are the first block's, or the last one's, never "
-            "reduced?"
-        )
-    return ""
-
-
-def _units(training: Training, lists: list[list[Any]]) -> list[list[int]] | None:
-    """What each tensor of ``gradient_shards()`` is a shard of, as places of parameters: by block, or by parameter."""
-    of_block, begin, known = [], 0, {}
-    for block in training.blocks:
-        fresh = [p for p in block.parameters() if id(p) not in known]
-        known.update(dict.fromkeys(map(id, fresh)))
-        of_block.append(list(range(begin, begin + len(fresh))))
-        begin += len(fresh)
-    choices = [of_block, [unit for unit in of_block if unit], [[place] for place in range(begin)]]
-    sizes = [gradient.numel() for gradient in training.gradients[0]]
-    for units in choices:
-        if all(len(shards) == len(units) for shards in lists) and all(
-            sum(sizes[place] for place in unit) <= sum(_size(shards[number]) for shards in lists)
-            or not all(_size(shards[number]) for shards in lists)
-            for number, unit in enumerate(units)
-        ):
-            return units
-    return None
-
-
-def _size(shard: Any) -> int:
-    return shard.numel() if isinstance(shard, Tensor) else 0
-
-
-def _cut_alike(gradients: list[Tensor], units: list[list[int]], lists: list[list[Any]]) -> list[Tensor]:
-    """The right gradients, cut as the answer's shards are, by rank."""
-    by_rank: list[list[Tensor]] = [[] for _ in lists]
-    for number, unit in enumerate(units):
-        whole = torch.cat([gradients[place].reshape(-1) for place in unit]) if unit else gradients[0].new_zeros(0)
-        begin = 0
-        for rank, shards in enumerate(lists):
-            piece = whole[begin : begin + _size(shards[number])]
-            by_rank[rank].append(torch.cat([piece, piece.new_zeros(_size(shards[number]) - piece.numel())]))
-            begin += _size(shards[number])
-    return [torch.cat(pieces) for pieces in by_rank]
-
-
-def _joined(shards: list[Any], like: Tensor) -> Tensor:
-    flat = [shard.reshape(-1) for shard in shards if isinstance(shard, Tensor)]
-    return torch.cat(flat) if flat else like.new_zeros(0)
-
-
-def _near(have: Tensor, want: Tensor) -> bool:
-    return have.shape == want.shape and compare.close(have, want, slack_for(want) * 10)
-
-
 def _training(case: Case, seen: Observation) -> str | None:
-    if problem := _gradients_of_first_step(case, seen):
-        return problem
     for team in teams_of(case):
         training = train(case, team)
-        if problem := _wrong_outputs(case, seen, team, training, len(training.outputs[team[0]])):
-            return problem
+        for step in range(len(training.weights)):
+            problem = _wrong_outputs(case, seen, team, training, step) or _wrong_shards(
+                case, seen, team, training, step
+            )
+            if problem:
+                return problem
         if problem := _wrong_state(case, seen, team, training.states[1], "last", "after the last step", training):
             return problem
-    return _gradients(case, seen)
-
-
-def _gradients_of_first_step(case: Case, seen: Observation) -> str | None:
-    return next(
-        (problem for team in teams_of(case) if (problem := _wrong_shards(case, seen, team, train(case, team), 0))), None
-    )
+    return None
 
 
 ZERO3 = Exercise(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -43,7 +44,7 @@ def zero1_cases(rng: random.Random) -> list[Case]:
             options={"lr": 0.02, "betas": (0.8, 0.95), "eps": 1e-2, "weight_decay": 0.3},
             dtype=torch.float64,
         ),
-        draw.case("4 ranks, 12 matrices", 4, even, how, steps=3, states=True),
+        draw.case("4 ranks, 12 matrices", 4, even, how, steps=3, watched=True),
         draw.case("2 ranks", 2, [(5,), (3, 3)], (EQUAL,)),
         draw.case("1 rank", 1, [(5,), (2, 2)], (EQUAL,)),
         draw.case("3 ranks, a learning rate that changes", 3, [(4, 3), (5,)], (EVERYWHERE,), factors=True),
@@ -59,7 +60,7 @@ def zero1_cases(rng: random.Random) -> list[Case]:
             steps=7,
             hidden=True,
         ),
-        draw.case("3 ranks, 12 matrices in two groups", 3, even, how, groups=many, steps=2, states=True, hidden=True),
+        draw.case("3 ranks, 12 matrices in two groups", 3, even, how, groups=many, steps=2, watched=True, hidden=True),
         draw.case(
             "3 ranks, all at once",
             3,
@@ -93,7 +94,7 @@ class _Drawer:
         factors: bool = False,
         none: bool = False,
         members: list[list[int]] | None = None,
-        states: bool = False,
+        watched: bool = False,
         dtype: torch.dtype = torch.float32,
         hidden: bool = False,
     ) -> Case:
@@ -112,7 +113,7 @@ class _Drawer:
                 "options": options or {},
                 "lr_factors": [self.rng.uniform(0.1, 3) for _ in range(steps + 1)] if factors else None,
                 "members": members,
-                "states": states,
+                "most": most_states([math.prod(shape) for shape in shapes], ranks) if watched else 0,
             }
             given.update(dict.fromkeys(team, inputs))
         return Case(name, [given[rank] for rank in range(ranks)], judgements, hidden=hidden)
@@ -232,13 +233,16 @@ def _partial(case: Case, seen: Observation, right: list[list[list[Tensor]]]) -> 
     return "A rank has its own part updated, and the others' parts as they were: their updates never arrive."
 
 
+def most_states(sizes: list[int], ranks: int) -> int:
+    """The most bytes of states a rank may hold: cut by whole parameters, or each padded; and step counters."""
+    return 8 * (-(-sum(sizes) // ranks) + max(*sizes, len(sizes))) + 64 * len(sizes)
+
+
 def _states(case: Case, seen: Observation) -> str | None:
-    sizes = [tensor.numel() for tensor in case.inputs[0]["parameters"]]
-    numel, ranks = sum(sizes), case.ranks
-    share = -(-numel // ranks) + max(*sizes, len(sizes))  # padded per parameter, or cut by whole parameters
+    numel, ranks = sum(tensor.numel() for tensor in case.inputs[0]["parameters"]), case.ranks
     for rank, result in enumerate(seen.results):
         held = result["states"]
-        if held > 8 * share + 64 * len(sizes):
+        if held > case.inputs[0]["most"]:
             numbers = f"{held / (8 * numel / ranks):.2g} times its share"
             if not case.hidden:
                 numbers = f"{held:,} bytes; its share is 8 · ⌈{numel:,} / {ranks}⌉ = {8 * -(-numel // ranks):,}"

@@ -75,6 +75,7 @@ class Training:
     """What training on one process gives.
 
     Attributes:
+        start: the weights before the first step.
         outputs: by rank, of each micro-batch in turn.
         gradients: by step, then by parameter: the mean over the ranks; zeros where there is none.
         last: the same from the last micro-batch of each step alone.
@@ -83,6 +84,7 @@ class Training:
         states: the state dicts before the first step and after the last one.
     """
 
+    start: list[Tensor] = field(default_factory=list)
     outputs: dict[int, list[Tensor]] = field(default_factory=dict)
     gradients: list[list[Tensor]] = field(default_factory=list)
     last: list[list[Tensor]] = field(default_factory=list)
@@ -106,7 +108,11 @@ def _train(case: Case, team: Sequence[int], habit: Habit | None) -> Training:
     parameters = list(blocks.parameters())
     optimizer = AdamW(parameters, [Settings(**first["options"])] * len(parameters), habit)
     training = Training(
-        outputs={rank: [] for rank in team}, local={rank: [] for rank in team}, blocks=blocks, states=[copied(blocks)]
+        start=[parameter.detach().clone() for parameter in parameters],
+        outputs={rank: [] for rank in team},
+        local={rank: [] for rank in team},
+        blocks=blocks,
+        states=[copied(blocks)],
     )
     for step in range(len(first["steps"])):
         zeros = [torch.zeros_like(parameter) for parameter in parameters]
@@ -176,12 +182,12 @@ def wrong_weights(
     return None
 
 
-def habit_of(case: Case, team: Sequence[int], got: Sequence[Tensor], start: Sequence[Tensor]) -> str:
-    """The likeliest cause of wrong weights after the last step, where they are wrong in a way that is known."""
-    if all(map(_close, got, start)):
+def habit_of(case: Case, team: Sequence[int], got: Sequence[Tensor], step: int) -> str:
+    """The likeliest cause of wrong weights after a step, counted from 0; empty where none is known."""
+    if all(map(_close, got, train(case, team).start)):
         return "The weights never change: is the updated shard never sent to the others, or not what `forward` uses?"
     for habit in HABITS:
-        if all(map(_close, got, train(case, team, habit).weights[-1])):
+        if all(map(_close, got, train(case, team, habit).weights[step])):
             return habit.cause
     return ""
 

@@ -19,6 +19,13 @@ LEAST = {
     "broadcast_tree": (8, 3),
     "all_gather_ring": (8, 3),
     "reduce_scatter_ring": (8, 3),
+    "zero_bytes": (8, 3),
+    "flatten_pad": (8, 3),
+    "zero1_adamw": (8, 3),
+    "zero2_gradients": (8, 3),
+    "zero3_module": (15, 5),
+    "clip_sharded": (8, 3),
+    "reshard": (8, 3),
 }
 
 
