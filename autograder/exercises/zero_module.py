@@ -173,9 +173,9 @@ def _wrong_shards(case: Case, seen: Observation, team: list[int], training: Trai
             else ""
         )
         return (
-            f"`gradient_shards()` returned {len(lists[0])} tensors with {[size_of(one) for one in lists[0]]} elements on "
-            f"rank {team[0]}; expected is one for each block that has weights: ⌈N / W⌉ elements of its flattened "
-            f"gradients, padded with zeros.{cause}"
+            f"On rank {team[0]} `gradient_shards()` returned {len(lists[0])} tensors, of "
+            f"{[size_of(one) for one in lists[0]]} elements; expected is one for each block that has "
+            f"weights: ⌈N / W⌉ elements of its flattened gradients, padded with zeros.{cause}"
         )
     where = "" if step == 0 else f" in step {step + 1}"
 

@@ -1,6 +1,6 @@
 """A tensor without dims has no element.
 
-says: shape | 
+says: shape
 """
 
 import math
