@@ -3,9 +3,9 @@
 #
 # {{badges}}
 #
-# In plain data parallelism every rank holds the same weights, the same averaged gradients and the same
-# optimizer states. That is n copies of everything. ZeRO keeps one, spread over the ranks. You write all three
-# stages, and watch the bytes fall: first the states, then the gradients, then the weights themselves.
+# In plain data parallelism every rank holds the same weights, averaged gradients and optimizer states: n copies
+# of everything. ZeRO keeps one, spread over the ranks. You write all three stages, and watch the bytes fall:
+# first the states, then the gradients, then the weights themselves.
 #
 # **After this lesson you can**
 #
@@ -73,13 +73,6 @@ my_guess = None  # GB (10**9 bytes)
 # Three parts, and each is divided by `world_size` if the stage is high enough. `-(-a // b)` rounds up.
 #
 # </details>
-# <details><summary>If you see this error</summary>
-#
-# - *AdamW's part seems to be 8 bytes*: the master copy is missing.
-# - *That is stage …*: look at the last column of the table.
-#
-# </details>
-
 # %% solution zero_bytes
 # exercise: zero_bytes
 def zero_bytes(parameters: int, world_size: int, stage: int) -> int:
@@ -106,24 +99,22 @@ check("zero_bytes", zero_bytes)
 for ranks in (1, 8, 64, 1024):
     gb = [zero_bytes(7_500_000_000, ranks, stage) / 1e9 for stage in range(4)]
     print(f"{ranks:>5} ranks" + "".join(f"{one:>9.1f}" for one in gb) + "   GB in stages 0 to 3")
-print("your guess for stage 1 on 64 ranks:", my_guess)
+print("your guess:", my_guess)
 
 # %% [markdown]
-# The row for 64 ranks is the first figure of the ZeRO paper: 120, 31.4, 16.6 and 1.9 GB. Read the column of
-# stage 1 downwards, too. From 8 ranks to 1,024 it hardly falls: 30 GB of weights and gradients stay whole.
+# The row for 64 ranks is the first figure of the ZeRO paper: 120, 31.4, 16.6 and 1.9 GB. Read stage 1 downwards,
+# too: it ends at 30 GB, since weights and gradients stay whole.
 #
-# In the exercises everything is fp32, so that you can compare results to the last digit: 4 + 4 + 8 bytes. The
-# idea is the same.
+# From here on everything is fp32, so that results can be compared to the last digit: 4 + 4 + 8 bytes.
 #
 # ## 2 · One flat tensor
 #
 # **A question from practice.** A model has hundreds of tensors of all shapes. How do you cut them into n equal
 # shards?
 #
-# You lay all elements in one row, add zeros until the length divides, and cut the row. Where a shard begins in
-# the middle of a matrix, nobody minds: AdamW works element by element.
-#
-# The way back must not copy. A **view** shows the same memory in another shape:
+# You lay all elements in one row, add zeros until the length divides, and cut. That a shard begins in the middle
+# of a matrix does not matter: AdamW works element by element. The way back must not copy. A **view** shows the same
+# memory in another shape:
 
 # %%
 flat = torch.arange(8.0)
@@ -199,8 +190,8 @@ check("flatten_pad", flatten_pad, unflatten)
 #
 # > own shard of the gradients → AdamW on the own shard → everybody's shards to everybody
 #
-# A way to have less to copy is to make the parameters **views of one flat tensor**. `parameter.data` may be
-# set to any tensor of the same dtype:
+# There is less to copy if the parameters are **views of one flat tensor**. `parameter.data` may be set to any tensor
+# of the same dtype:
 
 # %%
 layer = nn.Linear(2, 1)
@@ -210,7 +201,7 @@ flat.fill_(7)
 print(layer.weight.tolist(), layer.bias.tolist())
 
 # %% [markdown]
-# And a slice of such a tensor, with a `.grad` of its own, is something that `torch.optim.AdamW` can train.
+# A slice of such a tensor, with a `.grad` of its own, is something that `torch.optim.AdamW` can train.
 #
 # **Predict.** 4 ranks train 1,000,000 parameters in fp32. Plain AdamW keeps 8,000,000 bytes of states on each
 # rank. How many does yours?
@@ -228,8 +219,8 @@ my_guess = None  # bytes per rank
 # **Expected** on 4 ranks: after 5 steps the parameters are those of `torch.optim.AdamW`, on every rank the very
 # same bits, while a rank holds 8·⌈N/4⌉ bytes of states.
 #
-# - `params` as for any optimizer: parameters, or groups with settings of their own. `param_groups` rules: if a
-#   scheduler changes `lr` there, the next step uses it.
+# - `params` are parameters, or groups with settings of their own. If a scheduler changes `lr` in `param_groups`, the
+#   next step uses it.
 # - Gradients are averaged already when `step()` is called. A parameter whose `.grad` is None is left alone.
 # - The updates travel once: together, the ranks send (n−1) times the size of the parameters.
 # - `group` is the process group; None stands for all ranks.
@@ -252,15 +243,13 @@ my_guess = None  # bytes per rank
 # <details><summary>Hint 3</summary>
 #
 # For the last part each rank broadcasts its own piece of the flat tensor: n calls with `async_op=True`, then n
-# times `wait()`. `group_src=owner` counts within the group. An all-gather does the same in one call, but gloo's
-# took twice as long where this was written.
+# times `wait()`. `group_src=owner` counts within the group. An all-gather does the same in one call (on gloo it took
+# twice as long).
 #
 # </details>
 # <details><summary>If you see this error</summary>
 #
 # - *The parameters never change*: a copy was updated. `flat[a:b]` is a view, `torch.cat` is not.
-# - *the others' parts as they were*: nothing was sent after the update.
-# - *The step counter runs too fast*: raise it once per step, not once per parameter.
 # - *states … on every rank*: an AdamW over all parameters makes states for all of them.
 # - *can't optimize a non-leaf Tensor*: slice `parameter.detach()`, not the parameter.
 #
@@ -370,7 +359,7 @@ print("ShardedAdamW:", rankzero.watch(state_bytes, ShardedAdamW, ranks=4).result
 print("your guess:  ", my_guess)
 
 # %% [markdown]
-# A quarter, and the few bytes above it are the step counters.
+# A quarter, and 4 bytes for a step counter.
 #
 # ## 4 · Stage 2: only my part of the gradients
 #
@@ -384,7 +373,7 @@ print("your guess:  ", my_guess)
 # %%ranks 4
 gradients = torch.arange(8.0) + rank  # the same elements on each rank, other values
 shard = torch.empty(2)
-dist.reduce_scatter_tensor(shard, gradients)  # rank r gets piece r of the sum
+dist.reduce_scatter_tensor(shard, gradients)  # rank r gets piece r of the sum (later: reduce_scatter_single)
 (shard / world_size).tolist()
 
 # %% [markdown]
@@ -417,7 +406,7 @@ my_guess = None  # MiB
 # - Each backward sends (n−1)/n times the gradients' size per rank. Between backward and step a rank holds
 #   shards besides the weights, nothing else.
 #
-# **Free to choose** a reduce-scatter, or a reduce to each owner; hooks or not; how the weights are gathered.
+# **Free to choose** reduce-scatter, or a reduce to each owner; hooks or not; how the weights are gathered.
 #
 # <details><summary>Hint 1</summary>
 #
@@ -436,7 +425,7 @@ my_guess = None  # MiB
 # - *never divided by the world size*: the reduce-scatter gives a sum.
 # - *Only the last backward counts*: the second call has to add.
 # - *a tensor of all gradients stays alive*: a shard that is a slice of the flat gradient keeps all of it.
-# - *'NoneType' object has no attribute …*: a parameter that the loss does not use has no gradient.
+# - *'NoneType' object …*: a parameter that the loss does not use has no gradient.
 #
 # </details>
 
@@ -539,14 +528,14 @@ print(f"rank 0 sent {sent / 2**20:g} MiB in backward     your guess: {my_guess}"
 # One thing is left to the large libraries. Here the whole gradient is there for a moment, before it is cut: the
 # peak is that of stage 1. DeepSpeed and FSDP reduce bucket by bucket while backward runs, as your `HandDDP` did.
 #
-# > **A good place to stop.** Save the notebook. Next time, run all cells up to here and go on.
+# > **A good place to stop.** Save; next time run all cells up to here and go on.
 #
 # ## 5 · Stage 3: weights that come and go
 #
 # **A question from practice.** Even the weights alone are too large for one card. But a layer needs its weights
 # only while it runs. Can the others stay in shards meanwhile?
 #
-# Yes. The model is cut into **blocks**, and for each block in turn:
+# Yes. Cut the model into **blocks**, and for each block in turn:
 #
 # | | forward | backward |
 # |---|---|---|
@@ -554,8 +543,8 @@ print(f"rank 0 sent {sent / 2**20:g} MiB in backward     your guess: {my_guess}"
 # | run | the block | the block's backward |
 # | after | **free** them | **reduce-scatter** its gradients, **free** the weights |
 #
-# So one or two blocks are whole, and all others are shards. The optimizer works on shards, as in stage 2, and
-# need not send anything: the next gather does that.
+# So one or two blocks are whole, all others are shards. The optimizer works on shards and sends nothing: the next
+# gather does that.
 #
 # Three tools of autograd let you act at the right moments. `register_hook` on a tensor calls you when its
 # gradient has been computed. That is just *before* the backward of whatever made this tensor:
@@ -582,13 +571,12 @@ with torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept):
     layer(x).sum()
 
 # %% [markdown]
-# There is the trap of stage 3: a linear layer keeps its *weight* (transposed, and a view), because the gradient
-# of its input needs it. Setting `parameter.data` to an empty tensor after forward frees nothing, as long as the
-# graph has that view. But the pack function may return a note, say "columns 0 to 15 of block 3", and unpack look
-# the weight up when backward asks for it.
+# There is the trap of stage 3: a linear layer keeps its *weight* (a transposed view), since the gradient of its
+# input needs it. Setting `parameter.data` to an empty tensor frees nothing as long as the graph has that view. But
+# pack may return a note, say "elements 0 to 15 of block 3", and unpack look them up when backward asks.
 #
-# The third tool is a function of your own, `autograd.Function`: you write both forward and backward. What one
-# does not save, the other has to compute again:
+# The third tool is an `autograd.Function`: you write forward and backward yourself. What one does not save, the
+# other computes again:
 
 # %%
 class SquareAgain(torch.autograd.Function):
@@ -642,9 +630,8 @@ my_guess = None  # blocks
 # - `gradient_shards()` is a list with one shard for each block that has weights: ⌈N/n⌉ elements of its flat
 #   gradients. `full_state_dict()` returns on every rank what `blocks.state_dict()` would, whole.
 #
-# **Free to choose** everything else: resize the storage of `whole` to nothing instead of hooks on saved tensors,
-# compute blocks again in an `autograd.Function`, use module hooks, gather ahead. The class `ShardedBlock` is a
-# proposal.
+# **Free to choose** everything else: resize the storage of `whole` instead of packing notes, compute blocks again
+# in an `autograd.Function`, use module hooks, gather ahead. `ShardedBlock` is a proposal.
 #
 # <details><summary>Hint 1</summary>
 #
@@ -668,10 +655,9 @@ my_guess = None  # blocks
 # <details><summary>If you see this error</summary>
 #
 # - *autograd saves what backward needs*: the trap above. Are pack and unpack in place while the block runs?
-# - *pile up*: every block's gradients stay whole until the end of backward.
-# - *first block's, or the last one's, never reduced*: nobody finishes the block that comes last in backward.
+# - *never reduced*: nobody finishes the block that comes last in backward, which is the first of the model.
 # - *expected a non-empty list of Tensors*: a block without weights.
-# - *'NoneType' object has no attribute 'as_strided'*: this block was not gathered for backward.
+# - *no attribute 'as_strided'*: this block was not gathered for backward.
 #
 # </details>
 
@@ -841,12 +827,12 @@ check("zero3_module", Zero3)
 # %% [markdown]
 # ## 6 · All stages side by side
 #
-# Now the same model in four ways: 8 blocks, 1.05 million parameters, on 4 ranks. For stages 0 and 1 the whole
-# gradients are averaged, as in lesson 05.
+# The same model in four ways: 8 blocks, 1.05 million parameters, 4 ranks. For stages 0 and 1 whole gradients are
+# averaged, as in lesson 05.
 
 # %%
 class WholeGradients:
-    """Stages 0 and 1: whole weights, whole gradients, averaged by an all-reduce; the optimizer is handed over."""
+    """Stages 0 and 1: whole gradients, averaged by all-reduces; any optimizer."""
 
     def __init__(self, model, optimizer):
         self.parameters, self.optimizer = list(model.parameters()), optimizer
@@ -865,7 +851,7 @@ def make_blocks(width=362, count=8):
 
 
 def trainer(stage):
-    """What to call for the forward of a stage, and what has its backward, step and zero_grad."""
+    """A stage's forward, and what has its backward, step and zero_grad."""
     blocks = make_blocks()
     if stage == 3:
         zero = Zero3(blocks)
@@ -876,7 +862,7 @@ def trainer(stage):
 
 
 def one_step(stage):
-    """Bytes that this rank holds in the second step, part by part; its calls in that step; the loss."""
+    """What this rank holds in the second step, its calls in that step, and the loss."""
     forward, zero = trainer(stage)
     weights = rankzero.moment().live_bytes
     batch = torch.randn(4, 362, generator=torch.Generator().manual_seed(dist.get_rank()))
@@ -908,13 +894,13 @@ my_guess = None  # such as [1, 2, 3]
 # %% measure
 runs = {f"stage {stage}": rankzero.watch(one_step, stage, ranks=4) for stage in range(4)}
 for name, seen in runs.items():
-    print(name, "losses in step 2:", [round(loss, 7) for *_, loss in seen.results])
+    print(name, "losses:", [round(loss, 7) for *_, loss in seen.results])
 memory_stack({name: [held for held, *_ in seen.results] for name, seen in runs.items()})
 
 # %% [markdown]
-# The losses agree, the bars do not. From the bottom: weights, which only stage 3 shards; gradients, a quarter
-# from stage 2 on; states, a quarter from stage 1 on. On top lies what is there for a moment only: activations,
-# and in stage 2 the whole gradient before it is cut. In stage 3 the top is the blocks that are whole at once.
+# The losses agree, the bars do not: a quarter of the states from stage 1 on, of the gradients from stage 2 on, of
+# the weights in stage 3. On top lies what is there for a moment only: activations; in stage 2 the whole gradient
+# before it is cut; in stage 3 the blocks that are whole at once.
 
 # %% measure
 block_bytes = 4 * (362 * 362 + 362)
@@ -926,15 +912,15 @@ sent = [
     for seen in runs.values()
 ]
 print("your guess:", my_guess)
-measured_and_theory(list(runs), sent, [factor * share * size for factor in (2, 3, 2, 3)], "bytes that a rank sends in a step")
+theory = [factor * share * size for factor in (2, 3, 2, 3)]
+measured_and_theory(list(runs), sent, theory, "bytes that a rank sends in a step")
 
 # %% [markdown]
 # In units of (n−1)/n times the size: 2, 3, 2, 3. Stage 1 could do with 2, too, if it did not insist on whole
-# averaged gradients; stage 2 is the proof. Stage 3 pays for its second gather. Where links work while the cards
-# compute, much of that hides.
+# averaged gradients. Stage 3 pays for its second gather, part of which hides where links work while cards compute.
 #
-# Below are the calls of the last step of stage 3. Eight gathers for forward; then, for each block backwards, a
-# gather and a reduce-scatter.
+# Now the calls of a step of stage 3: eight gathers for forward; then, for each block backwards, a gather and a
+# reduce-scatter. (The timeline shows both steps.)
 
 # %% measure
 seen = runs["stage 3"]
@@ -946,13 +932,12 @@ seen.timeline()
 # %% [markdown]
 # ## 7 · One norm over all shards
 #
-# **A question from practice.** You clip gradients to a norm of 1. Now each rank holds a shard, computes its own
-# norm, and scales its own shard. Why does the run diverge from the one on a single card?
+# **A question from practice.** You clip gradients to a norm of 1. Each rank computes the norm of its shard, and
+# scales it. Why does the run differ from the one on a single card?
 #
-# Because the ranks scale by different factors, and each of them by too small a norm. Norms do not add up, but
+# Because every rank divides by another norm, and each by one that is too small. Norms do not add up, but
 # their squares do: ‖g‖² = ‖g₀‖² + ‖g₁‖² + …
-
-# %% [markdown]
+#
 # ### Exercise `clip_sharded`
 #
 # **Goal** `clip_grad_norm_sharded(shards, max_norm)` scales all gradients, in place, so that their norm over all
@@ -968,7 +953,7 @@ seen.timeline()
 #
 # <details><summary>If you see this error</summary>
 #
-# - *scaled up*: the factor is `min(1, max_norm / norm)`.
+# - *They are scaled up*: the factor is `min(1, max_norm / norm)`.
 # - *add the squares*: all-reduce the sum of squares, then take the root.
 #
 # </details>
@@ -1019,10 +1004,9 @@ print("norms before and after clipping, by rank:", rankzero.run(clipped_step, ra
 # part of the weights and of both moments. How do you go on with three?
 #
 # Put the shards together, drop the padding, and cut anew. The padding is the trap: 13 elements on 4 ranks have 3
-# zeros at the end, on 2 ranks 1. Whoever cuts the padded tensor shifts every element behind the first shard, or
-# carries old zeros along. With the same number of ranks nobody would notice.
-
-# %% [markdown]
+# zeros at the end, on 2 ranks 1. Whoever cuts the padded tensor shifts what lies behind the first shard. With the
+# same number of ranks nobody would notice.
+#
 # ### Exercise `reshard`
 #
 # **Goal** Shards for another world size.
@@ -1033,16 +1017,9 @@ print("norms before and after clipping, by rank:", rankzero.run(clipped_step, ra
 # `[4, 5, 0]`.
 #
 # - `numel` counts elements without padding; what stands in the old padding must not matter.
-# - Each new shard has ⌈numel / world_size⌉ elements. The old ones stay as they were. No rank is asked: this is
-#   arithmetic on tensors, as when a checkpoint is loaded.
+# - Each new shard has ⌈numel / world_size⌉ elements. The old ones stay as they were. No rank is asked.
 # - Weights and both moments go through the same function, and then training goes on as if nothing had been.
 #
-# <details><summary>If you see this error</summary>
-#
-# - *Is the old padding kept?*: cut to `numel` before you pad.
-#
-# </details>
-
 # %% solution reshard
 # exercise: reshard
 import torch
@@ -1069,16 +1046,11 @@ check("reshard", reshard)
 # ## 9 · Against torch
 #
 # Torch has all of this: `ZeroRedundancyOptimizer` is stage 1, `fully_shard` (FSDP2) stage 3, and with
-# `reshard_after_forward=False` nearly stage 2. The next cell trains the same model with both and with yours.
-#
-# **Predict.** How long does a step of your stage 3 take, as a multiple of a step of `fully_shard`?
-
-# %% predict
-my_guess = None  # 1 is equal, 2 is twice as long
+# `reshard_after_forward=False` nearly stage 2. The next cell trains the same model with both and with yours, step
+# by step in turn. Will yours be slower, and by what factor?
 
 # %% measure
 def torchs_trainer(stage):
-    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
@@ -1086,10 +1058,8 @@ def torchs_trainer(stage):
     if stage == 1:
         optimizer = ZeroRedundancyOptimizer(blocks.parameters(), optimizer_class=torch.optim.AdamW, lr=1e-3)
         return blocks, WholeGradients(blocks, optimizer)
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    for block in blocks:
-        fully_shard(block, mesh=mesh)
-    fully_shard(blocks, mesh=mesh)
+    for module in (*blocks, blocks):
+        fully_shard(module)
     optimizer = torch.optim.AdamW(blocks.parameters(), lr=1e-3)
     optimizer.backward = lambda loss: loss.backward()
     return blocks, optimizer
@@ -1114,24 +1084,22 @@ def seconds_of_both(stage, rounds=15):
 for stage, name in ((1, "ZeroRedundancyOptimizer"), (3, "fully_shard")):
     mine, theirs = map(max, zip(*rankzero.run(seconds_of_both, stage, ranks=4, record=False)))
     print(f"stage {stage}: yours {1e3 * mine:.1f} ms, {name} {1e3 * theirs:.1f} ms, ratio {mine / theirs:.2f}")
-print("your guess:", my_guess)
 
 # %% [markdown]
-# Do not conclude that you have beaten torch. A million parameters on gloo and two cores is a small world, where
-# every extra call counts. `fully_shard` gathers ahead on streams of its own, mixes precisions, and composes with
-# tensor parallelism. `benchmarks/zero.py` in the repository repeats the comparison with 20 million parameters.
-# There, on 2 and 4 ranks of a machine with two cores, the reference took BENCH1 of the time of
-# `ZeroRedundancyOptimizer` and BENCH3 of that of `fully_shard` (1 December 2026, torch 2.13).
+# That does not beat torch: a million parameters on gloo and a few cores is a small world, where every extra call
+# counts. `fully_shard` gathers ahead on streams of its own, mixes precisions, and composes with tensor
+# parallelism. `benchmarks/zero.py` repeats this with 20 million parameters. On two cores, with 2 and 4 ranks, the
+# reference took BENCH1 of the time of `ZeroRedundancyOptimizer` and BENCH3 of that of `fully_shard` (1 December
+# 2026, torch 2.13).
 #
 # ### The same on GPUs
 #
 # - **One card**: nothing to shard. On Colab's single T4 your ranks stay on gloo.
-# - **Kaggle's two T4s**: your classes run unchanged under NCCL. A T4 has no bf16; with fp16 weights you need a
-#   GradScaler, and its `unscale_` before you clip. Two T4s are joined by PCIe 3, where stage 3's third part of
-#   traffic shows.
-# - **Two or more rented cards**: copy `cloud/zero.py` of the repository and a file with your classes, then run
-#   `torchrun --nproc-per-node 2 zero.py --answers my_zero.py`. It prints bytes per rank and step times of your
-#   classes and torch's.
+# - **Kaggle's two T4s**: your classes are written for NCCL, too. A T4 has no bf16; with fp16 you need a GradScaler,
+#   and its `unscale_` before you clip. Over PCIe 3 the extra traffic of stage 3 shows.
+# - **Two or more rented cards**: copy `cloud/zero.py` of the repository and this notebook there, and run
+#   `torchrun --standalone --nproc-per-node 2 zero.py --answers 06_zero.ipynb`. It prints bytes per rank and step
+#   times of your classes and torch's.
 
 # %% measure
 def gib_on_card(stage):
@@ -1151,8 +1119,8 @@ if gpus >= 2:
     for stage in range(4):
         print(f"stage {stage}: {max(rankzero.run(gib_on_card, stage, ranks=gpus)):.1f} MiB at most on a card")
 else:
-    print(f"GPUs here: {gpus}. With two or more, this cell trains on them and prints the peak of each stage.")
-    print("A model of 1.3 billion parameters in mixed precision, on two T4s of 16 GB, without activations:")
+    print(f"GPUs here: {gpus}. With two or more, this cell prints the peak of each stage on them.")
+    print("1.3 billion parameters in mixed precision on two T4s of 16 GB, without activations:")
     for stage in range(4):
         print(f"stage {stage}: {zero_bytes(1_300_000_000, 2, stage) / 1e9:.1f} GB per card")
 
@@ -1208,7 +1176,6 @@ progress()
 # - S. Rajbhandari, J. Rasley, O. Ruwase, Y. He, *ZeRO: Memory Optimizations Toward Training Trillion Parameter
 #   Models*, SC20, November 2020, arXiv 1910.02054: the stages, figure 1 (7.5 billion parameters on 64 cards), and
 #   the volume of communication in its section 7.
-# - PyTorch 2.13, documentation of `fully_shard`, `ZeroRedundancyOptimizer` and `torch.autograd.graph`, read in
-#   December 2026.
-# - Broadcasts against all-gather on gloo: 80 MB over 2 and 4 ranks on the machine on which this was written, 1
-#   December 2026: 32 and 62 ms against 73 and 135.
+# - PyTorch 2.13, documentation of `fully_shard`, `ZeroRedundancyOptimizer` and `torch.autograd.graph`, December 2026.
+# - Broadcasts against all-gather on gloo, 80 MB, 2 and 4 ranks on two cores, 1 December 2026: 32 and 62 ms against
+#   73 and 135.
