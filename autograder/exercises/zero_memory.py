@@ -30,18 +30,23 @@ def kept(case: Case, seen: Observation) -> str | None:
                 f"After backward the blocks of rank {rank} still hold {_kib(result['left_in_parameters'])} of "
                 "weights: free each block once its gradients are reduced."
             )
-        if result["kept"] > case.inputs[0]["most"]:
-            over = (result["kept"] - 3 * shards) / whole
-            cause = (
-                "AdamW's states are whole: make them for the shards only."
-                if over > 1.2
-                else "Whole weights or whole gradients stay alive between uses: who still refers to them?"
+        if result["after_backward"] > case.inputs[0]["most"]:
+            return (
+                f"After backward rank {rank} holds {_kib(result['after_backward'])}; its shards of weights, gradients "
+                f"and AdamW's states are {_kib(4 * shards)}. {_kept_cause(result['after_backward'] - 4 * shards, whole)}"
             )
+        if result["kept"] > case.inputs[0]["most"]:
             return (
                 f"After step and zero_grad rank {rank} holds {_kib(result['kept'])}; its shards of weights and "
-                f"of AdamW's states are {_kib(3 * shards)}. {cause}"
+                f"of AdamW's states are {_kib(3 * shards)}. {_kept_cause(result['kept'] - 3 * shards, whole)}"
             )
     return None
+
+
+def _kept_cause(over: int, whole: int) -> str:
+    if over > 1.2 * whole:
+        return "AdamW's states are whole: make them for the shards only."
+    return "Whole weights or whole gradients stay alive between uses: who still refers to them?"
 
 
 def peak(case: Case, seen: Observation) -> str | None:

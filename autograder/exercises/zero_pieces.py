@@ -29,7 +29,6 @@ def drive_flat(answers: SimpleNamespace, inputs: dict[str, Any]) -> list[dict[st
     seen = []
     for tensors, right in zip(inputs["tensors"], inputs["flats"], strict=True):
         mine = [tensor.clone() for tensor in tensors]
-        mine = [tensor.mT.contiguous().mT if tensor.dim() == 2 else tensor for tensor in mine]
         flat = answers.flatten_pad(list(mine), inputs["world_size"])
         whole = right.clone()
         parts = answers.unflatten(whole, [tensor.shape for tensor in tensors])

@@ -165,15 +165,17 @@ def drive_zero1(answers: SimpleNamespace, inputs: dict[str, Any]) -> dict[str, A
         after.append([bring_home(parameter) for parameter in parameters])
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     apart = [*parameters, *gradients, *(tensor for step in after for tensor in step)]
+    known = [*parameters, *gradients, *inputs["parameters"]]
     states = 0
     if inputs["most"]:
-        states = settled(lambda: held_bytes(apart, [*parameters, *gradients]), inputs["most"])
+        states = settled(lambda: held_bytes(apart, known), inputs["most"])
     return {"after": after, "calls": calls, "states": states, "is_optimizer": is_optimizer}
 
 
 def drive_zero2(answers: SimpleNamespace, inputs: dict[str, Any]) -> dict[str, Any]:
     """Train a model; per step the gradient shard and the weights, and what the last backward leaves behind."""
     model = make_blocks(inputs["spec"], inputs["seed"], inputs["dtype"])
+    start = [parameter.detach().clone() for parameter in model.parameters()]
     zero = answers.Zero2(model, **inputs["options"], **group_of(inputs))
     shards, weights, calls = [], [], []
     held = left = 0
@@ -184,13 +186,14 @@ def drive_zero2(answers: SimpleNamespace, inputs: dict[str, Any]) -> dict[str, A
             zero.backward(loss)
             calls.append((first, moment().calls))
             del _, loss
-        shards.append(bring_home(zero.gradient_shard()))
         if inputs["most"] and number == len(inputs["steps"]) - 1:
             gc.collect()
             left = sum(parameter.grad is not None for parameter in model.parameters())
             record = [*shards, *(tensor for step in weights for tensor in step)]
-            apart = [*model.parameters(), *(tensor for tensor in record if isinstance(tensor, torch.Tensor))]
-            held = settled(lambda: held_bytes(apart, list(model.parameters())), inputs["most"])  # noqa: B023
+            apart = [*start, *model.parameters(), *(tensor for tensor in record if isinstance(tensor, torch.Tensor))]
+            known = [*start, *model.parameters()]
+            held = settled(lambda: held_bytes(apart, known), inputs["most"])  # noqa: B023
+        shards.append(bring_home(zero.gradient_shard()))
         if inputs["train"]:
             zero.step()
             zero.zero_grad()
@@ -240,7 +243,7 @@ def _memory_of_zero3(answers: SimpleNamespace, inputs: dict[str, Any], blocks: n
         backward = moment()
         del out, loss
         gc.collect()
-        after = moment()
+        after = settled(lambda: moment().live_bytes, inputs["most"])
         left = _bytes_in(parameters)
         zero.step()
         zero.zero_grad()
@@ -253,7 +256,7 @@ def _memory_of_zero3(answers: SimpleNamespace, inputs: dict[str, Any], blocks: n
         "after_forward": forward.live_bytes,
         "in_parameters": in_parameters,
         "backward_peak": backward.peak_bytes,
-        "after_backward": after.live_bytes,
+        "after_backward": after,
         "left_in_parameters": left,
         "kept": kept,
     }
