@@ -148,8 +148,9 @@ my_guess = None  # times the weights
 # exercise: measured_peak
 from collections.abc import Callable
 
-import rankzero
 from torch.utils._python_dispatch import TorchDispatchMode
+
+import rankzero
 
 
 def measured_peak(step: Callable[[], None]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -36,14 +37,16 @@ class Storages:
 
     def sizes(self) -> dict[int, int]:
         """The bytes of each storage that is alive now, by a key that stays its own as long as it is in the set."""
-        alive = {}
+        return {storage._cdata: storage.nbytes() for storage in self.alive()}
+
+    def alive(self) -> Iterator[torch.UntypedStorage]:
+        """The storages alive now, one by one; whoever keeps one keeps it alive."""
         for key, reference in list(self._references.items()):
             storage = torch.UntypedStorage._new_with_weak_ptr(reference.cdata)
             if storage is None:
                 del self._references[key]
             else:
-                alive[key] = storage.nbytes()
-        return alive
+                yield storage
 
     def live_bytes(self) -> int:
         """The bytes alive now."""
@@ -106,11 +109,22 @@ class MemoryMeter:
         """The bytes alive now."""
         return self._made.live_bytes()
 
+    def live(self) -> Iterator[torch.UntypedStorage]:
+        """The storages alive now, one by one; whoever keeps one keeps it alive."""
+        return self._made.alive()
+
+    def restart_peak(self) -> None:
+        """Count the peak from now on."""
+        self.peak_bytes = self.live_bytes()
+
 
 def tensors_in(values: Any):
     """All tensors among an operator's arguments or results."""
     for value in values:
-        if isinstance(value, torch.Tensor):
+        if is_traceable_wrapper_subclass(value):
+            # A DTensor or the like has no memory of its own; what it wraps has.
+            yield from tensors_in([getattr(value, name) for name in value.__tensor_flatten__()[0]])
+        elif isinstance(value, torch.Tensor):
             yield value
         elif isinstance(value, (list, tuple)):
             yield from tensors_in(value)

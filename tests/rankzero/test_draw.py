@@ -92,6 +92,20 @@ def test_sizes_in_words(n_bytes, words):
     assert draw.style.size_words(n_bytes) == words
 
 
+def test_bars_carry_the_bytes_in_their_words():
+    held = {
+        "stage 0": [{"weights": 4096, "gradients": 4096}] * 2,
+        "stage 3": [{"weights": 2048, "gradients": 1024}, {"weights": 2048, "gradients": 2048}],
+    }
+    stack = draw.memory_by_rank(held)
+    assert "stage 0: 8 KiB on the fullest of 2 ranks (weights 4 KiB, gradients 4 KiB)" in stack.alt
+    assert "stage 3: 4 KiB on the fullest of 2 ranks" in stack.alt
+    pairs = draw.measured_and_theory(["stage 2"], [3 * 2**20], [2**20], "bytes that a rank sends")
+    assert pairs.alt == "Bytes that a rank sends. stage 2: 3 MiB measured, 1 MiB in theory."
+    for picture in (stack, pairs, draw.memory_by_rank({}), draw.measured_and_theory([], [], [], "nothing")):
+        assert 0 < len(picture.png) < 100_000
+
+
 def test_a_send_is_a_round_later_than_what_its_rank_has_received():
     chain = [
         message(0, 0, "send", 1, issued=0.000, done=0.001),
