@@ -132,8 +132,7 @@ my_guess = None  # times the weights
 # </details>
 # <details><summary>Hint 2</summary>
 #
-# Give the class an `__init__` that calls `super().__init__()` and sets `self.peak = 0`, and enter it with
-# `with Watcher() as watcher: step()`.
+# Give the class an attribute `peak`, and enter it with `with Watcher() as watcher: step()`.
 #
 # </details>
 # <details><summary>If you see this error</summary>
@@ -375,7 +374,6 @@ my_guess = None  # bits per weight
 # <details><summary>If you see this error</summary>
 #
 # - *The fp32 master copy is missing*: 4 + 4 + 4 bytes with the optimizer.
-# - *Frozen weights have no gradient*: multiply by `trainable`.
 # - *without double quantization*: 1/64 byte for the scales, and 4/(64 · 256) for the scales' scales.
 #
 # </details>
@@ -467,10 +465,9 @@ kept = rankzero.saved_tensors(block, x, angles)
 kept
 
 # %% [markdown]
-# Take your time with this list; the next exercise is in it. Divide each row by 100 tokens, and put a name to
-# it: 1,024 bytes are 4h (fp32!), 512 bytes are 2h or 2q, 1,376 bytes are 2f, 128 bytes are 2k. Attention by
-# SDPA keeps queries, keys, values, its output, and one fp32 number per head; nothing quadratic. The two
-# tables of cosines and sines are shared by all blocks.
+# Take your time with this list; the next exercise is in it. Divide each row by 100 tokens, and name it: 1,024
+# bytes are 4h (fp32!), 512 are 2h or 2q, 1,376 are 2f, 128 are 2k. Attention by SDPA keeps queries, keys, values,
+# its output, and one fp32 number per head; nothing quadratic. All blocks share the cosines and sines.
 
 # %% measure
 print(f"{kept.total_bytes / 100:,.0f} bytes per token, {kept.total_bytes / x.nbytes:.1f} × the input", end="     ")
@@ -803,8 +800,9 @@ for length in (512, 8192):
 
 # %% [markdown]
 # It knows neither activations nor logits nor LoRA, and no length; nor does it name the moment. For full fine-tuning
-# in fp32, where the states rule, it leaves out the temporaries of the step. On the command line, `rankzero vram MODEL …` is ours, `--fit` finds the largest
-# micro-batch, and `benchmarks/vram.py` says how far off each estimator is on published measurements.
+# in fp32, where states rule, it leaves out the temporaries of the step. On the command line, `rankzero vram MODEL
+# …` is ours, and `--fit` finds the largest micro-batch; `benchmarks/vram.py` says how far off each estimator is on
+# published measurements.
 #
 # Try it: which single change brings full, pure bf16 fine-tuning of a 7B onto a card of 48 GB?
 
@@ -847,7 +845,7 @@ if torch.cuda.is_available():
     print(f"logits {logits_bytes(4000, 8, 512) / MIB:.1f} MiB")
     print(f"reserved {torch.cuda.memory_reserved() / MIB:.0f} MiB, used on the card {(total - free) / MIB:.0f} MiB")
 else:
-    print("No GPU here. With one, this cell compares the allocator's peak with your formulas and with what the card gave.")
+    print("No GPU here. With one, this cell compares the allocator's peak with your formulas, and with the card's.")
 from rankzero.gpus import GPUS
 
 print({name: round(gpu.usable_mib / 1024, 1) for name, gpu in GPUS.items()}, "GiB")
