@@ -116,8 +116,7 @@ def loss_of(model: nn.Module, batch: tuple[Tensor, Tensor], parts: int) -> tuple
 def held_bytes(apart: list[Tensor], known: list[Tensor]) -> int:
     """Live bytes, without the storages of ``apart`` and without copies of values that stand in ``known``.
 
-    So weights that lie in a second, flat buffer are no optimizer state. Storages below 64 bytes (step
-    counters) are left out.
+    So weights in a second, flat buffer are no optimizer state. Storages below 64 bytes (counters) are left out.
     """
     values = torch.cat([known[0].new_zeros(1), *(tensor.detach().reshape(-1) for tensor in known)])
     places = {tensor.untyped_storage().data_ptr() for tensor in (*apart, values)}
@@ -280,9 +279,8 @@ def _bytes_in(parameters: list[weakref.ref]) -> int:
 
 
 def _listed(shards: Any) -> Any:
-    if not isinstance(shards, (list, tuple)):
-        return type(shards).__name__
-    return [bring_home(shard) for shard in shards]
+    listed = isinstance(shards, (list, tuple))
+    return [bring_home(shard) for shard in shards] if listed else type(shards).__name__
 
 
 def _state_dict(zero: Any) -> Any:
