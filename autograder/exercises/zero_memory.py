@@ -34,12 +34,7 @@ def kept(case: Case, seen: Observation) -> str | None:
             cause = _kept_cause(result["after_backward"] - 4 * shards, whole)
             return (
                 f"After backward rank {rank} holds {_kib(result['after_backward'])}; its shards of weights, gradients "
-<<<<<<< HEAD
-                f"and AdamW's states are {_kib(4 * shards)}. "
-                + _kept_cause(result["after_backward"] - 4 * shards, whole)
-=======
                 f"and AdamW's states are {_kib(4 * shards)}. {cause}"
->>>>>>> w-l06
             )
         if result["kept"] > case.inputs[0]["most"]:
             return (
