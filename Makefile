@@ -17,8 +17,8 @@ $(STAMP): pyproject.toml constraints.txt scripts/install_torch.py
 	@echo "setting up $(VENV) with $(PYTHON)"
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	@$(VENV)/bin/python scripts/install_torch.py
-	@echo "installing the course, JupyterLab, nbgrader and the test tools"
-	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt -e '.[lab,dev]'
+	@echo "installing the course, JupyterLab, nbgrader, transformers and peft, and the test tools"
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt -e '.[lab,dev,finetune]'
 	@touch $@
 
 lab: $(STAMP) ## set everything up and open JupyterLab on lesson 00 (PORT=… to choose the port)
