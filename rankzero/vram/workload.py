@@ -305,30 +305,33 @@ def _quantize(module: nn.Module, run: Run, fake: bool) -> None:
     head = module.get_output_embeddings() if hasattr(module, "get_output_embeddings") else None
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
-            if type(child) is nn.Linear and child is not head:
+            if (type(child) is nn.Linear or type(child).__name__ == "Conv1D") and child is not head:
                 setattr(parent, name, _nf4(child, double, fake))
     module.is_loaded_in_4bit = True
     module.is_quantized = True
     module.requires_grad_(False)
 
 
-def _nf4(linear: nn.Linear, double: bool, fake: bool) -> nn.Module:
+def _nf4(linear: nn.Module, double: bool, fake: bool) -> nn.Module:
+    # GPT-2's Conv1D is a linear layer whose weight lies the other way round.
+    weight = linear.weight.data if isinstance(linear, nn.Linear) else linear.weight.data.T
     if fake:
         from rankzero.vram.cuda_like import nf4_linear
 
-        return nf4_linear(linear, double, torch.bfloat16)
+        return nf4_linear(weight, linear.bias, double, torch.bfloat16)
     import bitsandbytes
 
+    rows, columns = weight.shape
     packed = bitsandbytes.nn.Linear4bit(
-        linear.in_features,
-        linear.out_features,
+        columns,
+        rows,
         bias=linear.bias is not None,
         compute_dtype=torch.bfloat16,
         compress_statistics=double,
         quant_type="nf4",
     )
     packed.weight = bitsandbytes.nn.Params4bit(
-        linear.weight.data, requires_grad=False, compress_statistics=double, quant_type="nf4"
+        weight, requires_grad=False, compress_statistics=double, quant_type="nf4"
     )
     if linear.bias is not None:
         packed.bias = linear.bias
@@ -413,11 +416,17 @@ def _flash_name() -> str:
 
 def _flash_attention(
     module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any
-) -> tuple[torch.Tensor, None]:
+):
     groups = query.shape[1] // key.shape[1]
     if groups > 1 and getattr(module.config, "repeat_kv", False):
         key, value = (each.repeat_interleave(groups, dim=1) for each in (key, value))
-    out = torch.nn.functional.scaled_dot_product_attention(
+    if isinstance(query, torch._subclasses.FakeTensor):
+        from rankzero.vram.cuda_like import flash
+
+        # As transformers does before the kernel: to autocast's dtype, or to the one that the model was loaded in.
+        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else module.config.dtype
+        return flash(*(each.to(dtype) for each in (query, key, value))).transpose(1, 2), None
+    out = nn.functional.scaled_dot_product_attention(
         query, key, value, is_causal=True, enable_gqa=key.shape[1] != query.shape[1]
     )
     return out.transpose(1, 2).contiguous(), None
