@@ -51,7 +51,8 @@ def conda_requirements():
 
 def test_conda_users_get_the_same_ranges():
     wanted = {
-        CONDA_NAMES.get(name, name): str(requirement.specifier) for name, requirement in declared("lab", "dev", "finetune").items()
+        CONDA_NAMES.get(name, name): str(requirement.specifier)
+        for name, requirement in declared("lab", "dev", "finetune").items()
     }
 
     def normal(specifiers):
