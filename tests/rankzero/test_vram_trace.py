@@ -15,7 +15,7 @@ SMALL = {
     "vocab_size": 512,
     "hidden_size": 128,
     "intermediate_size": 320,
-    "num_hidden_layers": 3,
+    "num_hidden_layers": 2,
     "num_attention_heads": 4,
 }
 GROUPED = {**SMALL, "num_key_value_heads": 2}
@@ -26,8 +26,19 @@ DECODERS = {
     "gemma2": {**GROUPED, "head_dim": 32},
     "mixtral": {**GROUPED, "num_local_experts": 4},
     "gpt_neox": SMALL,
-    "gpt2": {"vocab_size": 512, "n_embd": 128, "n_layer": 3, "n_head": 4},
+    "gpt2": {"vocab_size": 512, "n_embd": 128, "n_layer": 2, "n_head": 4},
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    """Small operators wait longer for their threads than they take."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def config(family, **changes):
@@ -37,7 +48,7 @@ def config(family, **changes):
 def run_of(family="llama", **fields):
     if fields.get("method", "full") != "full" and family in ("gpt_neox", "gpt2"):
         fields["lora_targets"] = ("qkv",)
-    return Run(**{"precision": "bf16_pure", "micro_batch": 2, "seq_len": 256, **fields})
+    return Run(**{"precision": "bf16_pure", "micro_batch": 2, "seq_len": 64, **fields})
 
 
 def both(model, run):
@@ -166,7 +177,7 @@ def test_an_rms_normed_block_keeps_what_the_formulas_say():
     from rankzero.vram.tracer import trace
 
     h, f, q, k, heads = 128, 320, 128, 64, 4
-    tokens = 2 * 256
+    tokens = 2 * 64
     deep, shallow = (
         trace(config("llama", num_hidden_layers=layers), run_of(attention="flash")).breakdowns["forward end"]
         for layers in (4, 3)
@@ -179,9 +190,12 @@ def test_cuda_differs_from_a_cpu_where_it_should():
     from rankzero.vram.tracer import trace
 
     dropped = run_of(method="lora", lora_dropout=0.1, lora_targets=("all-linear",))
-    on_cpu, on_cuda = (trace(config("llama"), dropped, kernels=kernels).peak_bytes for kernels in ("cpu", "cuda"))
-    # Seven adapters per layer, 6 × 128 + 320 inputs: CUDA's mask has one byte per element, this CPU's four.
-    assert on_cpu - on_cuda == pytest.approx(3 * 3 * 512 * (6 * 128 + 320), rel=0.01)
+    on_cpu, on_cuda = (
+        trace(config("llama"), dropped, kernels=kernels).phases["after forward"] for kernels in ("cpu", "cuda")
+    )
+    # Seven adapters in each of two layers, 6 × 128 + 320 inputs: CUDA's mask has one byte per element, a CPU's four.
+    # The first three need none: what they are given needs no gradient.
+    assert on_cpu - on_cuda == 3 * 128 * (2 * (6 * 128 + 320) - 3 * 128)
 
 
 @pytest.mark.parametrize(
@@ -228,11 +242,11 @@ def test_importing_the_trace_loads_nothing_heavy():
 
 
 #: Allocated on an A100, published: foundation-model-stack/fms-acceleration, scripts/benchmarks/refs/a100_80gb.csv.
-#: transformers 4.48 also kept the bf16 logits during backward; today's lets them go, which is two bytes per logit.
+#: Its transformers 4.48 kept the bf16 logits during backward, as a caller does today who keeps the outputs.
 PUBLISHED = {
-    "Mistral-7B, all weights": (67.46, {"method": "full"}, 0),
-    "Mistral-7B, LoRA": (24.87, {"method": "lora"}, 2),
-    "Mistral-7B, LoRA, twice the tokens": (36.08, {"method": "lora", "micro_batch": 8}, 2),
+    "Mistral-7B, all weights": (67.46, {"method": "full"}),
+    "Mistral-7B, LoRA": (24.87, {"method": "lora", "loss": "hf_kept"}),
+    "Mistral-7B, LoRA, twice the tokens": (36.08, {"method": "lora", "loss": "hf_kept", "micro_batch": 8}),
 }
 
 
@@ -241,7 +255,7 @@ PUBLISHED = {
 def test_published_runs(name):
     from rankzero.vram.tracer import trace
 
-    measured, fields, kept = PUBLISHED[name]
+    measured, fields = PUBLISHED[name]
     run = Run(
         **{
             "precision": "bf16_pure",
@@ -255,5 +269,4 @@ def test_published_runs(name):
             **fields,
         }
     )
-    predicted = trace("mistral-7b", run).peak_bytes + kept * 32000 * run.tokens
-    assert predicted / GIB == pytest.approx(measured, rel=0.015)
+    assert trace("mistral-7b", run).peak_bytes / GIB == pytest.approx(measured, rel=0.015)
