@@ -247,6 +247,7 @@ PUBLISHED = {
     "Mistral-7B, all weights": (67.46, {"method": "full"}),
     "Mistral-7B, LoRA": (24.87, {"method": "lora", "loss": "hf_kept"}),
     "Mistral-7B, LoRA, twice the tokens": (36.08, {"method": "lora", "loss": "hf_kept", "micro_batch": 8}),
+    "Mistral-7B, LoRA on NF4": (15.25, {"method": "qlora", "loss": "hf_kept", "autocast": True}),
 }
 
 
