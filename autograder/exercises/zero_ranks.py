@@ -36,15 +36,25 @@ class Checkpointed(nn.Module):
 
 
 class Scaled(nn.Module):
-    """A weight for each feature, a buffer, and a layer that only some batches pass."""
+    """A weight for each feature, and a buffer."""
 
     def __init__(self, width: int):
         super().__init__()
-        self.scale, self.extra = nn.Parameter(torch.ones(width)), nn.Linear(width, width)
+        self.scale = nn.Parameter(torch.ones(width))
         self.register_buffer("shift", torch.linspace(-1, 1, width))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x * self.scale + self.shift
+        return x * self.scale + self.shift
+
+
+class Sometimes(nn.Module):
+    """A layer that only some batches pass, so that some ranks have no gradient for it."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.extra = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
         return x + self.extra(x) if x.detach().sum() > 0 else x
 
 
@@ -80,6 +90,7 @@ def make_blocks(spec: list[tuple], seed: int, dtype: torch.dtype) -> nn.Sequenti
         "relu in place": lambda: nn.ReLU(inplace=True),
         "checkpointed": Checkpointed,
         "scaled": Scaled,
+        "sometimes": Sometimes,
         "idle": Idle,
         "tied": Tied,
         "layer": lambda width: nn.Sequential(nn.Linear(width, width), nn.Tanh()),
@@ -105,8 +116,7 @@ def loss_of(model: nn.Module, batch: tuple[Tensor, Tensor], parts: int) -> tuple
 def held_bytes(apart: list[Tensor], known: list[Tensor]) -> int:
     """Live bytes, without the storages of ``apart`` and without copies of values that stand in ``known``.
 
-    So weights that lie in a second, flat buffer are no optimizer state. Storages below 64 bytes (step
-    counters) are left out.
+    So weights in a second, flat buffer are no optimizer state. Storages below 64 bytes (counters) are left out.
     """
     values = torch.cat([known[0].new_zeros(1), *(tensor.detach().reshape(-1) for tensor in known)])
     places = {tensor.untyped_storage().data_ptr() for tensor in (*apart, values)}
@@ -264,15 +274,13 @@ def _memory_of_zero3(answers: SimpleNamespace, inputs: dict[str, Any], blocks: n
 
 def _bytes_in(parameters: list[weakref.ref]) -> int:
     """Bytes of the storages that the model's own parameters hold now."""
-    alive = [tensor for tensor in (reference() for reference in parameters) if tensor is not None]
-    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in alive}
-    return sum(storages.values())
+    storages = [tensor.untyped_storage() for one in parameters if (tensor := one()) is not None]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
 def _listed(shards: Any) -> Any:
-    if not isinstance(shards, (list, tuple)):
-        return type(shards).__name__
-    return [bring_home(shard) for shard in shards]
+    listed = isinstance(shards, (list, tuple))
+    return [bring_home(shard) for shard in shards] if listed else type(shards).__name__
 
 
 def _state_dict(zero: Any) -> Any:

@@ -288,12 +288,8 @@ def _starcoder2(s: _Sizes) -> Iterable[Weight]:
     yield from _head(s)
 
 
-_FOUR_NORMS = (
-    "input_layernorm",
-    "post_attention_layernorm",
-    "pre_feedforward_layernorm",
-    "post_feedforward_layernorm",
-)
+_TWO_NORMS = ("input_layernorm", "post_attention_layernorm")
+_FOUR_NORMS = (*_TWO_NORMS, "pre_feedforward_layernorm", "post_feedforward_layernorm")
 _FAMILIES: dict[str, Callable[[_Sizes], Iterable[Weight]]] = {
     "llama": _llama_like(mlp_bias=True),
     "granite": _llama_like(mlp_bias=True),
