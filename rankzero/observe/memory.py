@@ -30,6 +30,7 @@ class MemoryMeter:
         self._made: dict[int, StorageWeakRef] = {}
         self._older: dict[int, StorageWeakRef] = {}
         self._traffic = False
+        self._peaks = True
 
     def before(self, func: Any, args: tuple, kwargs: dict) -> None:
         """Note an operator's inputs. ``torch.tensor`` makes its storage unseen and lifts it: that is new."""
@@ -41,6 +42,8 @@ class MemoryMeter:
         """Note an operator's outputs, and count."""
         for tensor in _tensors((out,)):
             self._note(tensor, self._made)
+        if not self._peaks:
+            return
         live = self.live_bytes()
         if live > self.peak_bytes and self._traffic:
             until = time.monotonic() + _SETTLE_SECONDS
@@ -67,8 +70,13 @@ class MemoryMeter:
             else:
                 yield storage
 
+    def stop_peak(self) -> None:
+        """Note no more peaks until they are restarted: where nobody asks for them, they only cost time."""
+        self._peaks = False
+
     def restart_peak(self) -> None:
         """Count the peak from now on."""
+        self._peaks = True
         self.peak_bytes = self.live_bytes()
 
     def _note(self, tensor: torch.Tensor, where: dict[int, StorageWeakRef]) -> None:
