@@ -58,15 +58,12 @@ class Sometimes(nn.Module):
         return x + self.extra(x) if x.detach().sum() > 0 else x
 
 
-class Idle(nn.Module):
-    """A layer that is used, and one that never is."""
+class Idle(nn.Linear):
+    """A layer with weights that nobody uses."""
 
     def __init__(self, width: int):
-        super().__init__()
-        self.used, self.unused = nn.Linear(width, width), nn.Linear(width, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.tanh(self.used(x))
+        super().__init__(width, width)
+        self.unused = nn.Linear(width, 3)
 
 
 class Tied(nn.Module):
@@ -153,6 +150,7 @@ def group_of(inputs: dict[str, Any]) -> dict[str, Any]:
 
 def drive_zero1(answers: SimpleNamespace, inputs: dict[str, Any]) -> dict[str, Any]:
     """Train parameters on given gradients; after each step, what they are and which calls it took."""
+    current().memory.stop_peak()
     parameters = [nn.Parameter(tensor.clone()) for tensor in inputs["parameters"]]
     given: Any = iter(parameters) if inputs["groups"] is None else []
     for settings in inputs["groups"] or []:
@@ -184,6 +182,7 @@ def drive_zero1(answers: SimpleNamespace, inputs: dict[str, Any]) -> dict[str, A
 
 def drive_zero2(answers: SimpleNamespace, inputs: dict[str, Any]) -> dict[str, Any]:
     """Train a model; per step the gradient shard and the weights, and what the last backward leaves behind."""
+    current().memory.stop_peak()
     model = make_blocks(inputs["spec"], inputs["seed"], inputs["dtype"])
     start = [parameter.detach().clone() for parameter in model.parameters()]
     zero = answers.Zero2(model, **inputs["options"], **group_of(inputs))
@@ -216,6 +215,7 @@ def drive_zero3(answers: SimpleNamespace, inputs: dict[str, Any]) -> dict[str, A
     blocks = make_blocks(inputs["spec"], inputs["seed"], inputs["dtype"])
     if inputs["do"] == "memory":
         return _memory_of_zero3(answers, inputs, blocks)
+    current().memory.stop_peak()
     zero = answers.Zero3(blocks, **inputs["options"], **group_of(inputs))
     del blocks
     outputs, shards = [], []
