@@ -1,0 +1,12 @@
+"""Lesson 05, data parallelism by hand: its exercises in order, and the quiz."""
+
+from __future__ import annotations
+
+from autograder.exercise import Exercise
+from autograder.exercises.ddp_buckets import MAKE_BUCKETS
+from autograder.exercises.ddp_deadline import GPUS_FOR_DEADLINE
+from autograder.exercises.ddp_samples import EPOCH_INDICES
+
+LESSON = "05_ddp"
+
+EXERCISES: list[Exercise] = [EPOCH_INDICES, MAKE_BUCKETS, GPUS_FOR_DEADLINE]
