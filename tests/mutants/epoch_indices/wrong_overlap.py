@@ -1,6 +1,6 @@
 """Blocks that overlap by one.
 
-says: samples; 
+says: overlap
 """
 
 import torch
