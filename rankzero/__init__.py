@@ -24,6 +24,8 @@ _EXPORTS = {
     "live_bytes": "rankzero.observe.live",
     "saved_tensors": "rankzero.observe.saved",
     "watch_step": "rankzero.observe.step",
+    "moment": "rankzero.observe.moment",
+    "Moment": "rankzero.observe.moment",
     "doctor": "rankzero.machine",
     "load_ipython_extension": "rankzero.ranks.magic",
 }

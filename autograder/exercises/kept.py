@@ -241,7 +241,7 @@ def drive_logits(answers: SimpleNamespace, inputs: dict[str, Any]) -> Any:
 
 
 def true_logits_bytes(vocab_size: int, micro_batch: int, seq_len: int) -> float:
-    return LOGITS["hf"] * vocab_size * micro_batch * seq_len
+    return LOGITS["hf_kept"] * vocab_size * micro_batch * seq_len
 
 
 def logits_cases(rng: random.Random) -> list[Case]:

@@ -25,11 +25,14 @@ def memory_stack(step: StepMemory) -> Picture:
     """The live bytes of a training step, stacked by purpose over its operators; the peak is marked."""
     samples = step.samples
     figure, axes = card(7.2, 3.9, "live bytes, operator by operator")
-    layers = [[sample.bytes[purpose] / 2**20 for sample in samples] for purpose in PURPOSES]
-    drawn = axes.stackplot(range(len(samples)), layers, labels=PURPOSES, step="post", linewidth=0.4, edgecolor="white")
-    for area, purpose in zip(drawn, PURPOSES, strict=True):
-        area.set_facecolor(_LOOKS[purpose][0])
-        area.set_hatch(_LOOKS[purpose][1])
+    purposes = [purpose for purpose in PURPOSES if any(sample.bytes[purpose] for sample in samples)]
+    below = [0.0] * len(samples)
+    for purpose in purposes:
+        colour, hatch = _LOOKS[purpose]
+        above = [start + sample.bytes[purpose] / 2**20 for start, sample in zip(below, samples, strict=True)]
+        axes.fill_between(range(len(samples)), below, above, step="post", facecolor=colour, hatch=hatch,
+                          edgecolor="white", linewidth=0.4, label=purpose)  # fmt: skip
+        below = above
     top = max((sample.total for sample in samples), default=1) / 2**20
     for number in range(1, len(samples)):
         if samples[number].moment != samples[number - 1].moment:
@@ -90,6 +93,8 @@ def bytes_by_part(runs: Mapping[str, Mapping[str, float]], limits: Mapping[str, 
 
 def _legend(axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
+    if not handles:
+        return
     axes.figure.legend(
         handles, labels, loc="outside lower left", ncols=min(len(labels), 4), frameon=False, fontsize=9, labelcolor=INK
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -24,36 +25,42 @@ class Storages:
 
     def add(self, tensor: torch.Tensor, unless: Storages | None = None) -> None:
         """Add a tensor's storage, unless it is in another set. Tensors that stand on no CPU storage are passed over."""
-        reference = cpu_storage(tensor)
-        if reference is not None and not (unless and reference.cdata in unless._references):
-            self._references.setdefault(reference.cdata, reference)
+        storage = cpu_storage(tensor)
+        # The address of a storage stays its own as long as a weak reference to it is held.
+        if storage is None or storage._cdata in self._references or (unless and storage._cdata in unless._references):
+            return
+        self._references[storage._cdata] = StorageWeakRef(storage)
 
-    def __contains__(self, tensor: torch.Tensor) -> bool:
-        reference = cpu_storage(tensor)
-        return reference is not None and reference.cdata in self._references
+    def __contains__(self, key: int) -> bool:
+        """Whether a storage is, or was, in the set, by its key."""
+        return key in self._references
 
     def sizes(self) -> dict[int, int]:
         """The bytes of each storage that is alive now, by a key that stays its own as long as it is in the set."""
-        alive = {}
+        return {storage._cdata: storage.nbytes() for storage in self.alive()}
+
+    def alive(self) -> Iterator[torch.UntypedStorage]:
+        """The storages alive now, one by one; whoever keeps one keeps it alive."""
         for key, reference in list(self._references.items()):
             storage = torch.UntypedStorage._new_with_weak_ptr(reference.cdata)
             if storage is None:
                 del self._references[key]
             else:
-                alive[key] = storage.nbytes()
-        return alive
+                yield storage
 
     def live_bytes(self) -> int:
         """The bytes alive now."""
         return sum(self.sizes().values())
 
 
-def cpu_storage(tensor: torch.Tensor) -> StorageWeakRef | None:
-    """A weak reference to the CPU storage under a tensor; None for a tensor that has none of its own."""
-    if tensor.layout is not torch.strided or tensor.device.type != "cpu" or is_traceable_wrapper_subclass(tensor):
+def cpu_storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    """The CPU storage under a tensor; None for a tensor that has none of its own."""
+    if tensor.layout is not torch.strided or tensor.device.type != "cpu":
+        return None
+    if type(tensor) is not torch.Tensor and is_traceable_wrapper_subclass(tensor):
         return None
     storage = tensor.untyped_storage()
-    return StorageWeakRef(storage) if storage.device.type == "cpu" else None
+    return storage if storage.device.type == "cpu" else None
 
 
 class MemoryMeter:
@@ -102,11 +109,22 @@ class MemoryMeter:
         """The bytes alive now."""
         return self._made.live_bytes()
 
+    def live(self) -> Iterator[torch.UntypedStorage]:
+        """The storages alive now, one by one; whoever keeps one keeps it alive."""
+        return self._made.alive()
+
+    def restart_peak(self) -> None:
+        """Count the peak from now on."""
+        self.peak_bytes = self.live_bytes()
+
 
 def tensors_in(values: Any):
     """All tensors among an operator's arguments or results."""
     for value in values:
-        if isinstance(value, torch.Tensor):
+        if is_traceable_wrapper_subclass(value):
+            # A DTensor or the like has no memory of its own; what it wraps has.
+            yield from tensors_in([getattr(value, name) for name in value.__tensor_flatten__()[0]])
+        elif isinstance(value, torch.Tensor):
             yield value
         elif isinstance(value, (list, tuple)):
             yield from tensors_in(value)

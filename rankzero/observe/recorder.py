@@ -105,6 +105,11 @@ class Recorder:
     def watched(self) -> bool:
         return self._mode is not None
 
+    @property
+    def calls(self) -> int:
+        """How many calls it has written so far: the index of the next message."""
+        return self._count
+
     def operator(self, func, args, kwargs):
         """A call of any operator while a scope is on in this thread."""
         table = OPERATORS.get(func.namespace)
@@ -192,6 +197,11 @@ class _Scope(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return self._recorder.operator(func, args, kwargs or {})
+
+
+def current() -> Recorder | None:
+    """The recorder of the call that runs now in this rank; None if there is none."""
+    return _current
 
 
 def _flat(tensors: Any) -> list[torch.Tensor]:

@@ -63,8 +63,8 @@ def watch_step(step: Callable[[], Any], model: nn.Module, optimizer: torch.optim
     """Run a training step on CPU and record after each operator what is alive and what it is for.
 
     The model's weights, gradients and optimizer states count from the start; of everything else, what the step
-    makes. *Activations* are the storages that autograd keeps for backward; *other* are all that fit nowhere else:
-    temporaries, and gradients on their way.
+    makes. *Activations* are the storages that autograd keeps for backward, and what a checkpoint makes when it runs
+    a block again; *other* are all that fit nowhere else: temporaries, and gradients on their way.
 
     Args:
         step: called once; it may hold a forward, a backward and an optimizer step.
@@ -93,12 +93,10 @@ class _Watcher(TorchDispatchMode):
         self.seen = StepMemory()
         self._optimizer = optimizer
         self._parameters = list(model.parameters())
-        self._weights = Storages()
+        self._weights = _keys([*self._parameters, *model.buffers()])
         self._kept = Storages()
         self._alive = Storages()
         self._stepping = False
-        for tensor in (*self._parameters, *model.buffers()):
-            self._weights.add(tensor)
         for tensor in (*self._parameters, *model.buffers(), *self._gradients(), *self._states()):
             self._alive.add(tensor)
 
@@ -112,8 +110,11 @@ class _Watcher(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
+        again = torch.is_grad_enabled() and torch._C._current_graph_task_id() != -1  # a checkpointed block, once more
         for tensor in tensors_in((out,)):
             self._alive.add(tensor)
+            if again:
+                self._kept.add(tensor)
         if func.namespace != "profiler":  # marks around an optimizer's step, not work
             self._sample(func._schema.name.split("::")[-1])
         return out
@@ -121,17 +122,18 @@ class _Watcher(TorchDispatchMode):
     def _sample(self, operator: str) -> None:
         in_backward = torch._C._current_graph_task_id() != -1
         moment = "optimizer step" if self._stepping else "backward" if in_backward else "forward"
-        purposes = {}
-        for purpose, keys in (
-            ("activations", self._kept.sizes().keys()),
-            ("gradients", _keys(self._gradients())),
-            ("optimizer states", _keys(self._states())),
-            ("weights", self._weights.sizes().keys()),
-        ):
-            purposes.update(dict.fromkeys(keys, purpose))
+        gradients, states = _keys(self._gradients()), _keys(self._states())
         bytes_of = dict.fromkeys(PURPOSES, 0)
         for key, size in self._alive.sizes().items():
-            bytes_of[purposes.get(key, "other")] += size
+            if key in self._weights:
+                purpose = "weights"
+            elif key in states:
+                purpose = "optimizer states"
+            elif key in gradients:
+                purpose = "gradients"
+            else:
+                purpose = "activations" if key in self._kept else "other"
+            bytes_of[purpose] += size
         self.seen.samples.append(Sample(operator, moment, bytes_of))
 
     def _gradients(self) -> list[Tensor]:
@@ -142,6 +144,6 @@ class _Watcher(TorchDispatchMode):
         return [value for state in states for value in state.values() if isinstance(value, Tensor)]
 
 
-def _keys(tensors: list[Tensor]) -> list[int]:
-    references = (cpu_storage(tensor) for tensor in tensors)
-    return [reference.cdata for reference in references if reference is not None]
+def _keys(tensors: list[Tensor]) -> set[int]:
+    storages = (cpu_storage(tensor) for tensor in tensors)
+    return {storage._cdata for storage in storages if storage is not None}

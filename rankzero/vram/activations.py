@@ -20,22 +20,28 @@ LOGITS = {
     "hf_kept": 14.0,
     # transformers 4.48: forward holds the logits (2), their fp32 copy (4), its shifted copy (4), log-softmax (4).
     "hf_4_48": 14.0,
-    # transformers <= 4.45 let go of the bf16 logits before the loss: fp32 (4), shifted copy (4), log-softmax (4).
+    # transformers <= 4.45 let go of the bf16 logits before the loss: fp32 (4), shifted copy (4), log-softmax (4) ...
     "hf_4_45": 12.0,
-    # A loop that casts the logits to fp32 and keeps them (torchtune): logits, log-probabilities, two gradients.
-    "eager_fp32": 16.0,
-    # Code that never casts to fp32 (GPT-BigCode, Qwen 1): logits, shifted copy, log-softmax, gradient, all bf16.
-    "no_upcast": 8.0,
-    # ... with a fused cross-entropy, which writes the gradient over the log-probabilities.
-    "no_upcast_fused": 6.0,
-    # A fused cross-entropy (Unsloth, Apex) writes the gradient over the fp32 copy: logits 2, fp32 4, shifted 4.
-    "fused": 10.0,
-    # ... and under transformers <= 4.45 the bf16 logits are gone: fp32 4, shifted copy 4.
-    "fused_4_45": 8.0,
+    # ... in a script that holds the fp32 logits as well.
+    "hf_4_45_kept": 16.0,
+    # A loop that casts the logits to fp32 and lets them go (torchtune 0.4): log-probabilities and two gradients ...
+    "fp32": 12.0,
+    # ... or holds them (torchtune 0.1).
+    "fp32_kept": 16.0,
     # Lightning Fabric hands the model's output over in fp32 (litgpt): logits, log-probabilities, and one gradient ...
     "fabric": 12.0,
     # ... or, by chunks of the sequence, the first two of all chunks; a chunk's gradients come on top.
     "fabric_chunked": 8.0,
+    # Code that never casts to fp32 (GPT-BigCode, Qwen 1): logits, shifted copy and log-softmax, all bf16 ...
+    "no_upcast": 6.0,
+    # ... with a fused cross-entropy, the first two ...
+    "no_upcast_fused": 4.0,
+    # ... or with targets that need no shift, the logits returned and held: these, log-softmax, and two gradients.
+    "no_upcast_kept": 8.0,
+    # A fused cross-entropy (Unsloth, Apex) writes the gradient over the fp32 copy: logits 2, fp32 4, shifted 4.
+    "fused": 10.0,
+    # ... and under transformers <= 4.45 the bf16 logits are gone: fp32 4, shifted copy 4.
+    "fused_4_45": 8.0,
     # Cross-entropy by chunks of the sequence over bf16 logits: all chunks' logits and log-probabilities.
     "chunked": 4.0,
     # Liger, cut cross-entropy: logits and loss in one kernel, a small chunk at a time.
@@ -43,11 +49,9 @@ LOGITS = {
 }
 #: ... where the model computes in fp32, and no loss code makes a copy to cast: log-probabilities and two gradients, and
 #: the logits themselves where the loop, or the loss code by its shifted copy, holds them.
-_FP32_LOGITS = {"hf": 12.0, "hf_kept": 16.0, "hf_4_48": 12.0, "eager_fp32": 16.0, "no_upcast": 16.0, "chunked": 8.0}
-
-#: Bytes per logit that autocast adds where the loss code itself stays in bf16: log-softmax and gradient grow by two
-#: bytes each, and the casts' copies are 4 + 2.
-AUTOCAST_LOSS = 10.0
+_FP32_LOGITS = {"hf": 12.0, "hf_kept": 16.0, "hf_4_48": 12.0, "fp32_kept": 16.0, "no_upcast": 16.0, "chunked": 8.0}
+#: ... under autocast where the loss code itself stays in bf16: cross-entropy runs in fp32 on a copy.
+_AUTOCAST_LOGITS = {"no_upcast": 12.0, "no_upcast_fused": 8.0}
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ def block(model: Model, run: Run) -> Block:
         # Each expert's output waits for its routing weight's gradient, and where experts train, its input too.
         saved["routing"] = (2 if trains else 1) * c * h * model.experts_per_token + 4 * model.experts
     if model.adapted(run):
-        saved["adapters"] = _adapters(model, run)
+        saved["adapters"] = sum(_adapters(model, run).values())
     if run.quantized_inputs != "none" and run.method == "qlora":
         saved["inputs of quantized linears"] = quantized_inputs(model, run)
     if run.stack == "litgpt":
@@ -180,30 +184,72 @@ def _litgpt_qkv(model: Model, run: Run) -> float:
     return kept + (c * q if run.method == "full" else 0)
 
 
-def _adapters(model: Model, run: Run) -> float:
-    """Inputs of the adapters: a shared one costs once, a cast or dropped-out one for each adapter."""
+def _adapters(model: Model, run: Run) -> dict[str, float]:
+    """What each adapter keeps. A shared input costs once, a cast or dropped-out one for each adapter."""
     c = compute_bytes(run)
     adapter = 4 if run.adapter_dtype == "fp32" else 2
     cast = _casts_inputs(run)
     kept = c if run.autocast else max(adapter, c) if cast else c
-    total, seen = 0.0, set()
+    by_target: dict[str, float] = {}
+    seen: set[str] = set()
     for target in model.adapted(run):
         if target == "head":
             continue
-        width = model.projections["q" if target == "qkv" else target][0]
-        source = {"gate": "mlp", "up": "mlp", "o": "o", "down": "down"}.get(target, "attention")
+        width = {"o": model.q, "down": model.ffn}.get(target, model.hidden)
+        source = {"gate": "mlp", "up": "mlp", "gate_up": "mlp", "o": "o", "down": "down"}.get(target, "attention")
+        if source == "mlp" and model.shared_norm:
+            source = "attention"
         experts = model.experts_per_token if source in ("mlp", "down") else 1
+        size = kept * run.lora_rank
         if run.stack == "litgpt" and source == "attention" and source in seen:
             pass  # q, k and v are one layer, with one dropout
         elif run.lora_dropout:
-            total += (kept + 1) * width * experts  # the dropped-out copy, and a mask of one byte per element
+            size += (kept + 1) * width * experts  # the dropped-out copy, and a mask of one byte per element
         elif cast:
-            total += kept * width * experts
+            size += kept * width * experts
         elif source not in seen and source in ("attention", "mlp"):
-            total += c * width * experts  # the norm's output, which frozen weights alone would not keep
+            size += c * width * experts  # the norm's output, which frozen weights alone would not keep
         seen.add(source)
-        total += kept * run.lora_rank
-    return total
+        by_target[target] = size
+    return by_target
+
+
+def recomputed_peak(model: Model, run: Run) -> float:
+    """Bytes per token at the worst moment of a checkpointed block's second forward, where adapters make it.
+
+    An adapter's output, that times its scale, and the frozen layer's output (of quantized layers a copy too) meet.
+    """
+    adapters = _adapters(model, run)
+    if not adapters or run.stack == "litgpt":
+        return 0.0
+    c = compute_bytes(run)
+    adapter = 4 if run.adapter_dtype == "fp32" and not run.autocast else 2
+    passing = (2 if run.method == "qlora" else 1) * c + 2 * max(adapter, c)
+    parts = block(model, run).saved
+    norm, f = parts["norms"] / 2, model.ffn * model.experts_per_token
+    mlp_out = parts["MLP"] / (3 if model.gated else 1)
+    alive, peak = c * model.hidden, 0.0  # the gradient that waits for the block
+
+    def layer(target: str, out: float) -> None:
+        nonlocal alive, peak
+        if target in adapters:
+            alive += adapters[target]
+            peak = max(peak, alive + passing * out)
+
+    alive += norm
+    for target, out in (("q", model.q), ("k", model.k), ("v", model.k), ("qkv", model.q + 2 * model.k)):
+        layer(target, out)
+    alive += parts["attention"]
+    layer("o", model.hidden)
+    alive += norm
+    layer("gate", f)
+    layer("gate_up", 2 * f)
+    if model.gated:
+        alive += 2 * mlp_out
+    layer("up", f)
+    alive += mlp_out
+    layer("down", model.hidden)
+    return peak
 
 
 def _casts_inputs(run: Run) -> bool:
@@ -219,7 +265,7 @@ def _copies_inputs(run: Run) -> bool:
 
 def stream_bytes(run: Run) -> int:
     """Bytes per element of the residual stream: fp32 where the embedding is, since autocast does not touch it."""
-    if run.kbit_fp32 or (run.precision == "autocast" and not run.shards_weights):
+    if run.kbit_fp32 or run.fp32_stream or (run.precision == "autocast" and not run.shards_weights):
         return 4
     return compute_bytes(run)
 
@@ -230,7 +276,7 @@ def first_block_saving(model: Model, run: Run) -> float:
     if not model.adapted(run) or run.checkpointing != "none":
         return 0.0
     kept = block(model, run).saved
-    beside = model.parallel and not {"gate", "up", "down"} & set(model.adapted(run))
+    beside = model.parallel and not {"gate", "up", "gate_up", "down"} & set(model.adapted(run))
     return kept["norms"] / model.norms_per_layer + (kept["MLP"] if beside else 0.0)
 
 
@@ -248,9 +294,9 @@ def head_bytes(model: Model, run: Run) -> float:
 
 def held_logits(run: Run) -> float:
     """Bytes per logit that the training loop holds all through backward, in a variable of its own."""
-    if run.loss in ("fabric", "fabric_chunked", "eager_fp32"):
+    if run.loss in ("fabric", "fabric_chunked", "fp32_kept", "hf_4_45_kept"):
         return 4.0
-    return float(compute_bytes(run)) if run.loss == "hf_kept" else 0.0
+    return float(compute_bytes(run)) if run.loss in ("hf_kept", "no_upcast_kept") else 0.0
 
 
 def logit_bytes(run: Run) -> float:
@@ -258,8 +304,7 @@ def logit_bytes(run: Run) -> float:
     if compute_bytes(run) == 4 and run.loss in _FP32_LOGITS:
         return _FP32_LOGITS[run.loss]
     if run.loss == "chunked" and run.kernels == "fused":
-        return 2.0  # compiled, log-probabilities are computed anew from the logits
-    if run.autocast and run.loss.startswith("no_upcast"):
-        # Autocast runs cross-entropy in fp32 after all, on a copy, and accelerate returns the logits in fp32.
-        return LOGITS[run.loss] + AUTOCAST_LOSS
+        return 2.25  # compiled: all chunks' bf16 logits, of which one chunk's gradient is made at a time
+    if run.autocast and run.loss in _AUTOCAST_LOGITS:
+        return _AUTOCAST_LOGITS[run.loss]
     return LOGITS[run.loss]

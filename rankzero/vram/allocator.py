@@ -15,6 +15,9 @@ SEGMENTS = int(0.25 * GIB)
 #: fp32 logits tensors that are lost to fragmentation after the loss: pieces of two and of four bytes per logit
 #: replace one another. nvidia-smi less allocated in fms-acceleration's runs on one GPU: 1.2 GiB + 1.33 of them (LoRA).
 LOST_LOGITS = 1.33
+#: ... and where lengths vary, what losses of other lengths have left: reserved less the formula's allocated in
+#: ms-swift's runs of 2,048 tokens, one and a half to two and a half times the longest batch's own.
+OTHER_LENGTHS = 2.0
 #: Share of the activations that is lost between them: the same runs without logits (Liger), 4 to 128 thousand tokens.
 HOLES = 0.10
 
@@ -28,8 +31,8 @@ def reserved_overhead(model: Model, run: Run, moments: dict[str, Parts]) -> floa
     """
     overhead = float(SEGMENTS)
     if run.variable_length:
-        # Buffers that the loss of a shorter batch let go fit none of a longer one: they are there once more.
-        overhead += moments[LOSS].get("logits and loss", 0.0)
+        # Buffers that the losses of shorter batches let go fit none of a longer one.
+        overhead += OTHER_LENGTHS * moments[LOSS].get("logits and loss", 0.0)
     elif run.loss not in ("linear", "chunked"):
         copy = 4 * model.vocab / run.tensor_parallel * run.tokens
         overhead += LOST_LOGITS * (copy if compute_bytes(run) == 2 else copy / 2)

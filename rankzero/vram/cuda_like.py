@@ -13,6 +13,7 @@ import torch.nn.functional as F
 #: torch.autocast on CUDA computes these in fp32; on a CPU it does not.
 _FP32_UNDER_AUTOCAST = ("layer_norm", "group_norm", "softmax", "log_softmax", "cross_entropy", "nll_loss", "mse_loss")
 _cpu_attention = F.scaled_dot_product_attention
+_cpu_dropout = F.dropout
 
 
 @contextlib.contextmanager
@@ -23,7 +24,7 @@ def cuda_like() -> Iterator[None]:
     computes anew, since autograd's engine takes such modes off.
     """
     changes: dict[str, Callable] = {name: _fp32_under_autocast(getattr(F, name)) for name in _FP32_UNDER_AUTOCAST}
-    changes["scaled_dot_product_attention"] = _attention
+    changes |= {"scaled_dot_product_attention": _attention, "dropout": _dropout}
     usual = {name: getattr(F, name) for name in changes}
     for name, function in changes.items():
         setattr(F, name, function)
@@ -47,6 +48,13 @@ def _fp32_under_autocast(function: Callable) -> Callable:
 def _to_fp32(value: Any) -> Any:
     half = isinstance(value, torch.Tensor) and value.dtype in (torch.bfloat16, torch.float16)
     return value.float() if half else value
+
+
+def _dropout(x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
+    """CUDA's dropout keeps a mask of one byte per element, a CPU's one of the input's dtype."""
+    if inplace or not training or not 0 < p < 1:
+        return _cpu_dropout(x, p, training, inplace)
+    return torch.native_dropout(x, p, True)[0]
 
 
 def _attention(
@@ -86,8 +94,9 @@ class _Flash(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any) -> torch.Tensor:
         batch, heads, length, _ = query.shape
-        out = query.new_empty((batch, length, heads, value.shape[-1])).transpose(1, 2)
-        log_sum = query.new_empty((batch, heads, length), dtype=torch.float32)
+        with torch.enable_grad():  # so that the meter takes what is computed anew in backward for activations
+            out = query.new_empty((batch, length, heads, value.shape[-1])).transpose(1, 2)
+            log_sum = query.new_empty((batch, heads, length), dtype=torch.float32)
         ctx.save_for_backward(query, key, value, out, log_sum, mask)
         return out
 
@@ -140,13 +149,13 @@ def _linear4bit_class() -> type:
                 scales["offset"] = make((), dtype=torch.float32)
             else:
                 scales["absmax"] = make(blocks, dtype=torch.float32)
-            self.scales = scales
+            self.nf4_scales = scales
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             given = x.dtype
             x = x.to(self.compute_dtype)
             bias = None if self.bias is None else self.bias.to(self.compute_dtype)
-            return _MatMul4Bit.apply(x, self.weight, bias, self.out_features, self.scales).to(given)
+            return _MatMul4Bit.apply(x, self.weight, bias, self.out_features, self.nf4_scales).to(given)
 
     return PackedLinear
 
@@ -156,7 +165,8 @@ class _MatMul4Bit(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, packed: torch.Tensor, bias: Any, outputs: int, scales: dict) -> torch.Tensor:
         ctx.packed, ctx.outputs, ctx.inputs, ctx.scales = packed, outputs, x.shape[-1], scales
         weight = _dequantize(packed, outputs, x.shape[-1], x.dtype, scales)
-        return F.linear(x, weight, bias)
+        with torch.enable_grad():  # as above; nothing here requires gradients
+            return F.linear(x.detach(), weight, None if bias is None else bias.detach())
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple:

@@ -129,10 +129,14 @@ def check(model: Model, run: Run) -> None:
         raise ValueError(f"tensor_parallel: {t} does not divide the MLP width {model.ffn} of {model.name}")
     if run.sequence_parallel and run.seq_len % t:
         raise ValueError(f"sequence_parallel: tensor_parallel = {t} does not divide seq_len = {run.seq_len}")
-    if run.targets and not model.adapted(run):
+    targets = set(model.adapted(run))
+    if run.targets and not targets:
+        raise ValueError(f"lora_targets: {model.name} has no layer called {', '.join(run.lora_targets)}")
+    if run.experts == "grouped" and model.experts > 1 and targets & {"gate", "up", "down"}:
         raise ValueError(
-            f"lora_targets: {model.name} has no linear layer called {', '.join(run.lora_targets)}"
-            + ("; its experts are grouped, and peft adapts linear layers only" if model.experts > 1 else "")
+            f"lora_targets: the experts of {model.name} are grouped weights in transformers 5, and what adapters on "
+            "them cost has no formula here; name q_proj, k_proj, v_proj, o_proj, or set experts to 'looped' "
+            "(transformers 4)"
         )
 
 

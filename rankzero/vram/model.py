@@ -31,6 +31,7 @@ class Model:
         parallel: whether attention and MLP read the same residual stream (GPT-NeoX, Phi).
         shared_norm: whether they read the same norm's output as well (Phi, Falcon).
         fused_qkv: whether one matrix makes queries, keys and values, and rotary embedding copies the first two.
+        fused_gate_up: whether one matrix makes gate and up (Phi 3).
         gelu_new: whether the activation is GELU's tanh form written out in Python (GPT-2, Phi).
         fp32_scale: whether a norm multiplies by its weight in fp32 (Gemma).
         fp32_softmax: whether eager attention's softmax is in fp32.
@@ -55,6 +56,7 @@ class Model:
     parallel: bool = False
     shared_norm: bool = False
     fused_qkv: bool = False
+    fused_gate_up: bool = False
     gelu_new: bool = False
     fp32_scale: bool = False
     fp32_softmax: bool = True
@@ -120,24 +122,24 @@ class Model:
     @cached_property
     def _adaptable(self) -> dict[str, tuple[int, int]]:
         """What LoRA can be put on, as (inputs, outputs)."""
-        h = self.hidden
-        return {**self.projections, "qkv": (h, self.q + 2 * self.k), "head": (h, self.vocab)}
+        h, f = self.hidden, self.ffn
+        return {**self.projections, "qkv": (h, self.q + 2 * self.k), "gate_up": (h, 2 * f), "head": (h, self.vocab)}
 
     def adapted(self, run: Run) -> tuple[str, ...]:
-        """The run's targets that this model has. Grouped experts are no linear layers, and are left out."""
-        grouped = self.experts > 1 and run.experts == "grouped"
-        return tuple(
-            target
-            for target in run.targets
-            if target in self._adaptable and not (grouped and target in ("gate", "up", "down"))
-        )
+        """The run's targets as layers that this model has: fused ones stand for their parts."""
+        targets = [target for target in run.targets if target in self._adaptable]
+        if self.fused_qkv:
+            targets = ["qkv" if target in ("q", "k", "v") else target for target in targets]
+        if self.fused_gate_up:
+            targets = ["gate_up" if target in ("gate", "up") else target for target in targets]
+        return tuple(dict.fromkeys(targets))
 
     def adapters(self, targets: tuple[str, ...], rank: int) -> int:
         """Parameters that LoRA of that rank adds to the targets."""
         total = 0
         for target in targets:
             copies = 1 if target == "head" else self.layers
-            if target in ("gate", "up", "down"):
+            if target in ("gate", "up", "gate_up", "down"):
                 copies *= self.experts
             total += copies * rank * sum(self._adaptable[target])
         return total
@@ -218,6 +220,7 @@ def from_config(config: dict[str, Any], name: str) -> Model:
         parallel=family in ("gpt_neox", "phi"),
         shared_norm=family == "phi",
         fused_qkv=family in ("phi3", "gpt_neox"),
+        fused_gate_up=family == "phi3",
         gelu_new=config.get("activation_function" if family == "gpt2" else "hidden_act", _ACT.get(family))
         == "gelu_new",
         fp32_scale=family in ("gemma", "gemma2", "gemma3", "gemma3_text"),

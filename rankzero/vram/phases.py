@@ -25,7 +25,7 @@ def moments(model: Model, run: Run) -> dict[str, Parts]:
     block = activations.block(model, run)
     tokens = run.tokens
     stored = _stored_blocks(model, run, block) * tokens
-    at_work = (block.saved_bytes + block.moving) * tokens
+    at_work = max(block.saved_bytes + block.moving, activations.recomputed_peak(model, run)) * tokens
     # Without checkpointing, the block at work is one of those that are stored.
     extra = at_work if run.checkpointing != "none" else block.moving * tokens
     before = kept.gradients if run.accumulation > 1 else 0.0
@@ -36,8 +36,8 @@ def moments(model: Model, run: Run) -> dict[str, Parts]:
     return {
         LOSS: {
             **always,
-            # Where the loss goes by chunks, the LM head has a gradient while later chunks' logits wait.
-            "gradients": max(before, head if run.loss in ("chunked", "linear") else 0.0),
+            # Where one kernel makes logits and loss, it makes the LM head's gradient too.
+            "gradients": max(before, head if run.loss == "linear" else 0.0),
             "activations": stored,
             "logits and loss": activations.head_bytes(model, run) * tokens + _head_at_work(model, run),
             "temporaries": _graph_before(model, run) * tokens,
@@ -59,7 +59,7 @@ def moments(model: Model, run: Run) -> dict[str, Parts]:
             "activations": at_work + hidden + _left_behind(model, run) * tokens,
             "logits and loss": held,
             "copies of weights": _copies_at_work(model, run, kept),
-            "temporaries": _dequantized(model, run),
+            "temporaries": max(_dequantized(model, run), _second_embedding(model, run)),
             **_sharding(model, run, layers=2, last=True),
         },
         STEP: {
@@ -77,7 +77,8 @@ def _stored_blocks(model: Model, run: Run, block: activations.Block) -> float:
     if run.sequence_parallel:
         inputs /= run.tensor_parallel
     if run.checkpointing == "full":
-        return model.layers * inputs
+        cache = activations.stream_bytes(run) * (model.q + 2 * model.k) if run.kv_cache else 0.0
+        return model.layers * (inputs + cache)
     if run.checkpointing == "offload":
         return 2.0 * inputs  # one on its way out, one on its way in
     if run.checkpointing == "selective":
@@ -94,7 +95,12 @@ def _selective(model: Model, run: Run) -> float:
 
 
 def _head_at_work(model: Model, run: Run) -> float:
-    """What litgpt's loss holds besides what grows with the tokens."""
+    """What a loss that goes by chunks holds besides what grows with the tokens."""
+    if run.loss == "chunked" and run.kernels == "fused" and run.method == "full":
+        # Each of 8 chunks makes a whole gradient of the LM head, which is added to the one so far; one chunk's logits
+        # are gone by then, and no chunk has a gradient of its own left.
+        gained = 2 * trained_bytes(run) * counts(model, run).embedding
+        return max(0.0, gained - 0.5 * model.vocab / run.tensor_parallel * run.tokens)
     if run.loss != "fabric_chunked":
         return 0.0
     # The two fp32 gradients of a chunk of 128 tokens per sequence.
@@ -115,12 +121,12 @@ def _graph_before(model: Model, run: Run) -> float:
 def _left_behind(model: Model, run: Run) -> float:
     """Bytes per token that FSDP 1 keeps of the blocks whose backward is done.
 
-    Where a unit's weights are frozen, its backward is noticed through hooks on its inputs, which live until
-    backward ends: each checkpointed block's input and that input's gradient stay. Seen in the rows of
-    fms-acceleration as 2h more per layer than without FSDP, for 32 and for 80 layers alike, and never where all
-    weights train. FSDP 2 has no such hooks.
+    Where a unit's weights are frozen, its backward is noticed through hooks on its inputs, which live until backward
+    ends. Where a reentrant checkpoint is called around the unit, these are the checkpoint's own copies of the block's
+    input, with the gradient that they got. Seen in the rows of fms-acceleration as 2h more per layer than without
+    FSDP, for 32 and for 80 layers alike, and never where all weights train. FSDP 2 has no such hooks.
     """
-    if run.sharding != "fsdp1" or run.method == "full" or run.checkpointing != "full" or run.stack == "litgpt":
+    if run.sharding != "fsdp1" or run.prefetch or run.method == "full" or run.checkpointing != "full":
         return 0.0
     return 2 * activations.compute_bytes(run) * model.hidden * max(0, model.layers - 1)
 
@@ -140,6 +146,18 @@ def _still_to_come(model: Model, run: Run) -> float:
     parts = counts(model, run)
     missing = parts.linear / model.layers + (0 if model.tied else parts.embedding)
     return missing * trained_bytes(run) / (run.shards if run.shards_gradients else 1)
+
+
+def _second_embedding(model: Model, run: Run) -> float:
+    """A tied embedding's gradient by the look-up, before it is added to the one by the LM head.
+
+    It comes when the first block's activations are gone, so it counts for what it is more than they.
+    """
+    if run.method != "full" or not model.tied or run.offload == "parameters":
+        return 0.0
+    block = activations.block(model, run)
+    at_work = (block.saved_bytes + block.moving) * run.tokens - _still_to_come(model, run)
+    return max(0.0, counts(model, run).embedding * trained_bytes(run) - at_work)
 
 
 def _copies_at_work(model: Model, run: Run, kept: States) -> float:
@@ -167,6 +185,8 @@ def _sharding(model: Model, run: Run, layers: int, last: bool = False) -> Parts:
             # A unit there is a block with its adapters, whose flat parameter trains as a whole: the frozen weights get
             # gradients too, and Fabric's accumulation keeps them unsharded.
             reduced, layers = parts.linear * compute, 3
+        elif not run.prefetch:
+            layers = 1
         return {"gathered weights": root + layers * gathered, "communication buffers": reduced}
     if run.sharding == "zero3":
         # DeepSpeed gathers ahead up to its limit of live parameters, one billion by default.

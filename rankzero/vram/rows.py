@@ -167,7 +167,7 @@ def run_of(row: dict[str, str]) -> Run:
     if method not in ("full", "lora", "qlora"):
         raise NotExpressible(f"method: {method!r} has no formula here; there are full, lora and qlora")
     precision, autocast = _precision(row)
-    optimizer, in_backward = _optimizer(row)
+    optimizer, in_backward = _optimizer(row, code)
     sharding = _sharding(row, code)
     offload, checkpointing = _offload(row)
     states_fp32 = row.get("optim_state_dtype") == "fp32" and precision == "bf16_pure" and method == "full"
@@ -190,8 +190,15 @@ def run_of(row: dict[str, str]) -> Run:
         lora_targets=_targets(row),
         lora_dropout=code.lora_dropout,
         adapter_dtype=code.adapter_dtype,
-        quantization="nf4" if "dq" in weights else "int8" if weights == "int8" else "nf4_single",
+        quantization="nf4"
+        if "dq" in weights or code.double_quantization
+        else "int8"
+        if weights == "int8"
+        else "nf4_single",
         kbit_fp32=code.kbit_fp32,
+        fp32_stream=code.fp32_stream,
+        kv_cache=code.kv_cache,
+        prefetch=code.prefetch,
         quantized_inputs=code.quantized_inputs,
         quantize_head=code.quantize_head,
         stack=code.stack,
@@ -224,7 +231,7 @@ def _precision(row: dict[str, str]) -> tuple[str, bool]:
     raise NotExpressible(f"precision: {words!r} is not known")
 
 
-def _optimizer(row: dict[str, str]) -> tuple[str, bool]:
+def _optimizer(row: dict[str, str], code: Software) -> tuple[str, bool]:
     words = row["optimizer"].lower()
     in_backward = "in_bwd" in words or "in_backward" in words or "lomo" in words
     name = words.split("+")[0]
@@ -245,7 +252,9 @@ def _optimizer(row: dict[str, str]) -> tuple[str, bool]:
         return "adamw4bit", in_backward
     if paged:
         return "paged_adamw", in_backward
-    return "adamw_fused" if "fused" in name else "adamw", in_backward
+    if "foreach" in name:
+        return "adamw", in_backward
+    return "adamw_fused" if "fused" in name else code.adamw, in_backward
 
 
 def _sharding(row: dict[str, str], code: Software) -> str:
@@ -306,7 +315,7 @@ def _loss(row: dict[str, str], code: Software) -> str:
     if words.startswith(("liger", "cut", "cls", "none")):
         return "linear"
     if words.startswith("eager-fp32"):
-        return "eager_fp32"
+        return code.plain_loss
     if words.startswith(("fused", "unsloth", "foak")):
         return code.fused_loss
     if "no-upcast" in words or "no upcast" in words:

@@ -29,11 +29,14 @@ Loss = Literal[
     "hf_4_45",
     "fused",
     "fused_4_45",
-    "eager_fp32",
+    "hf_4_45_kept",
+    "fp32",
+    "fp32_kept",
     "fabric",
     "fabric_chunked",
     "no_upcast",
     "no_upcast_fused",
+    "no_upcast_kept",
     "chunked",
     "linear",
 ]
@@ -74,6 +77,9 @@ class Run:
         repeat_kv: whether grouped keys and values are copied for each query head before attention.
         kbit_fp32: whether the parts that stay unquantized, and the residual stream, are fp32
             (``peft.prepare_model_for_kbit_training``).
+        fp32_stream: whether the residual stream alone is fp32.
+        kv_cache: whether the model keeps each block's keys and values until forward returns, as a view of all that made
+            them (GPT-BigCode with checkpointing; others switch it off).
         quantized_inputs: bitsandbytes before 0.43.2 keeps each quantized linear's input until its graph dies; where
             the last step's loss is still bound, for ``two_steps``.
         quantize_head: whether QLoRA quantizes the LM head too (litgpt).
@@ -83,6 +89,8 @@ class Run:
         context_mib: what CUDA takes before the first tensor: 140 to 940 MiB where its modules are loaded lazily
             (CUDA 11.7 and later), 1,300 to 1,800 before.
         unsharded_gradients: accumulation under FSDP with ``no_sync``, which keeps whole gradients.
+        prefetch: whether FSDP gathers the next block in backward. Not where a reentrant checkpoint is called around
+            the unit, as in transformers' Trainer with FSDP 1.
         shard_size: ranks of one shard group of ``hybrid`` sharding.
 
     Raises:
@@ -110,6 +118,8 @@ class Run:
     adapter_dtype: Literal["fp32", "bf16"] = "fp32"
     quantization: Quantization = "nf4"
     kbit_fp32: bool = False
+    fp32_stream: bool = False
+    kv_cache: bool = False
     quantized_inputs: Literal["none", "one_step", "two_steps"] = "none"
     quantize_head: bool = False
     stack: Literal["transformers", "litgpt", "torchtune"] = "transformers"
@@ -119,6 +129,7 @@ class Run:
     sharding: Sharding = "none"
     shard_size: int = 0
     unsharded_gradients: bool = False
+    prefetch: bool = True
     tensor_parallel: int = 1
     sequence_parallel: bool = False
     offload: Offload = "none"

@@ -11,7 +11,9 @@ class Software:
     """The settings of a run that a table's columns do not tell.
 
     Attributes:
-        hf_loss, fused_loss, chunked_loss: what these mean in the source's code, by its version of transformers.
+        hf_loss, fused_loss, chunked_loss, plain_loss: what these mean in the source's code and its versions.
+        adamw: what a plain "AdamW" is: foreach (``adamw``) or ``adamw_fused``.
+        double_quantization: whether "nf4" is quantized twice all the same.
         fsdp: ``fsdp1`` (FullyShardedDataParallel) or ``fsdp`` (fully_shard).
         adapter_dtype, lora_dropout: how the source sets up LoRA.
         kernels: ``fused`` where norms and rotary embedding are fused kernels.
@@ -24,12 +26,18 @@ class Software:
     hf_loss: str = "hf_4_48"
     fused_loss: str = "fused"
     chunked_loss: str = "chunked"
+    plain_loss: str = "fp32"
+    adamw: str = "adamw"
     fsdp: str = "fsdp"
+    prefetch: bool = True
     adapter_dtype: str = "fp32"
     lora_dropout: float = 0.0
     kernels: str = "eager"
     repeat_kv: bool = False
     kbit_fp32: bool = False
+    fp32_stream: bool = False
+    kv_cache: bool = False
+    double_quantization: bool = False
     quantized_inputs: str = "none"
     quantize_head: bool = False
     stack: str = "transformers"
@@ -50,11 +58,16 @@ class Software:
 SOFTWARE: dict[str, dict[str, Any]] = {
     # scripts/benchmarks/scenarios*.yaml: LoRA r 16 on q, k, v, o with dropout 0.1; accelerate's FSDP 1;
     # refs/requirements*.txt: transformers 4.45 for the granite and liger tables, 4.48 for a100_80gb.csv.
-    "fms-acceleration": {"lora_dropout": 0.1, "fsdp": "fsdp1"},
+    "fms-acceleration": {"lora_dropout": 0.1, "fsdp": "fsdp1", "prefetch": False},
     "a100_80gb_liger.csv": {"hf_loss": "hf_4_45", "fused_loss": "fused_4_45"},
     "a100_80gb_granite.csv": {"hf_loss": "hf_4_45", "fused_loss": "fused_4_45"},
-    # torchtune/training: bf16 adapters; fully_shard.
-    "torchtune": {"stack": "torchtune", "adapter_dtype": "bf16"},
+    # torchtune: bf16 adapters, one key and value per query head, fused AdamW in the recipes' yaml; fully_shard.
+    "torchtune": {"stack": "torchtune", "adapter_dtype": "bf16", "repeat_kv": True, "adamw": "adamw_fused"},
+    # ... whose recipes of May 2024 held the fp32 logits in a variable.
+    "torchtune README.md @0217d44c2": {"plain_loss": "fp32_kept"},
+    "torchtune docs/source/tutorials": {"plain_loss": "fp32_kept"},
+    # xtuner 1: targets are shifted with the data, and the model returns its bf16 logits; fused AdamW.
+    "InternLM/xtuner": {"hf_loss": "no_upcast_kept", "adamw": "adamw_fused"},
     # config_hub/finetune/*.yaml: dropout 0.05, precision bf16-true (adapters too); Fabric's FSDPStrategy (FSDP 1).
     "litgpt": {
         "stack": "litgpt",
@@ -68,14 +81,22 @@ SOFTWARE: dict[str, dict[str, Any]] = {
     "resource-tables.md": {"quantized_inputs": "one_step"},
     # Recipes accumulate to a global batch, all of one length.
     "config_hub/finetune": {"quantized_inputs": "two_steps", "accumulation": 2},
-    # fsdp_qlora/train.py: --precision bf16 casts all to bf16; FullyShardedDataParallel; dropout 0.1 by default.
-    "fsdp_qlora": {"adapter_dtype": "bf16", "lora_dropout": 0.1, "fsdp": "fsdp1", "hf_loss": "hf_4_45"},
+    # fsdp_qlora/train.py: --precision bf16 casts all to bf16; FullyShardedDataParallel; dropout 0.1 by default; the
+    # script holds the model's output; Linear4bit's default quantizes twice; bitsandbytes 0.43.0.
+    "fsdp_qlora": {
+        "adapter_dtype": "bf16",
+        "lora_dropout": 0.1,
+        "fsdp": "fsdp1",
+        "hf_loss": "hf_4_45_kept",
+        "double_quantization": True,
+        "quantized_inputs": "one_step",
+    },
     # swift v2: lora_dropout_p 0.05; lengths differ from batch to batch; quantized models are prepared by peft.
     "ms-swift": {"lora_dropout": 0.05, "variable_length": True, "hf_loss": "hf_4_45"},
     # transformers' anatomy page: context measured first; torch 1.10's zero_grad keeps the gradients' memory.
     "model_memory_anatomy.md": {"context_mib": 1343, "accumulation": 2},
     "llama-cookbook": {"adapter_dtype": "bf16", "fsdp": "fsdp1", "hf_loss": "hf_4_45"},
-    "huggingface/peft docs": {"fsdp": "fsdp1", "hf_loss": "hf_4_45"},
+    "huggingface/peft docs": {"fsdp": "fsdp1", "hf_loss": "hf_4_45", "prefetch": False},
 }
 
 
@@ -89,6 +110,10 @@ def software_of(row: dict[str, str]) -> Software:
     facts = {**_from_notes(row), **_from_model(row)}
     if known.stack == "litgpt" and row.get("method") == "full":
         facts["chunked_loss"] = "fabric"  # litgpt's full.py does not chunk the LM head
+    if row.get("model", "").lower().startswith(("santacoder", "starcoder")):
+        # GPT-BigCode does not switch its cache off under checkpointing; under autocast LayerNorm and Linear4bit give
+        # fp32.
+        facts |= {"kv_cache": True, "fp32_stream": row.get("method") == "qlora"}
     if "ms-swift" in source and row.get("method") == "qlora":
         facts["kbit_fp32"] = True
     return replace(known, **facts)

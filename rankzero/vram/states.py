@@ -126,7 +126,9 @@ def states(model: Model, run: Run) -> States:
         optimizer /= shards
         temporary /= shards
     if run.shards_weights:
-        weights /= shards
+        # bitsandbytes' scales are no parameters, and so whole on each GPU; only the packed halves of bytes are cut.
+        scales = quantized * (linear_bytes(run) - 0.5) if run.method == "qlora" and run.quantization != "int8" else 0.0
+        weights = (weights - scales) / shards + scales
     if run.shards_gradients:
         gradients /= shards
     if run.optimizer_in_backward:

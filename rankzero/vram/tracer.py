@@ -65,12 +65,10 @@ def trace(model: Any, run: Run, kernels: str = "cuda") -> Trace:
     like = cuda_like() if kernels == "cuda" else contextlib.nullcontext()
     with FakeTensorMode(allow_non_fake_inputs=True), meter, like, values_unread(), torch.random.fork_rng([]):
         work = Workload(model, run, fake=True)
-        meter.declare(work.module.parameters(), meters.PARAMETERS)
+        meter.declare(work.weights(), meters.PARAMETERS)
         meter.declare(work.module.buffers(), meters.BUFFERS)
         for parameter in work.trained:
-            parameter.register_post_accumulate_grad_hook(
-                lambda each: each.grad is not None and meter.declare([each.grad], meters.GRADIENTS)
-            )
+            parameter.register_post_accumulate_grad_hook(lambda each: meter.declare([each.grad], meters.GRADIENTS))
         gc.collect()
         phases = {"load": sum(meter.count().values())}
         for _ in range(2):

@@ -83,7 +83,7 @@ def _picture(model, method, optimizer, micro_batch, seq_len, lora_rank, checkpoi
             micro_batch=micro_batch,
             seq_len=seq_len,
             lora_rank=lora_rank,
-            lora_targets=("all-linear",),
+            lora_targets=("q_proj", "k_proj", "v_proj", "o_proj"),
             checkpointing="full" if checkpointing else "none",
             loss=_LOSSES[loss],
             gpus=gpus,

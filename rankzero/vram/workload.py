@@ -38,6 +38,12 @@ class Workload:
             raise ValueError("lora_targets: none of them is in this model, so nothing would train")
         self._make_optimizers()
 
+    def weights(self) -> Iterator[torch.Tensor]:
+        """The parameters, and the scales of quantized ones."""
+        yield from self.module.parameters()
+        for module in self.module.modules():
+            yield from getattr(module, "nf4_scales", {}).values()
+
     def forward(self) -> torch.Tensor:
         """The loss of one micro-batch. What else the model returns is let go, as transformers' Trainer does."""
         with autocast(self.run):
@@ -157,7 +163,7 @@ def _build(model: Any, run: Run, fake: bool) -> tuple[nn.Module, Any]:
                 module.to(torch.bfloat16)
             inputs = _map(inputs, lambda each: each.bfloat16() if each.is_floating_point() else each)
     else:
-        module, inputs = _from_config(config_of(model), run)
+        module, inputs = _from_config(config_of(model), run, fake)
     if run.method != "full":
         module = _with_adapters(module, run, fake)
     elif run.checkpointing == "full":
@@ -177,7 +183,7 @@ def config_of(model: Any) -> dict[str, Any]:
     return load_model(model).config
 
 
-def _from_config(config: dict[str, Any], run: Run) -> tuple[nn.Module, dict[str, torch.Tensor]]:
+def _from_config(config: dict[str, Any], run: Run, fake: bool) -> tuple[nn.Module, dict[str, torch.Tensor]]:
     try:
         import transformers
     except ModuleNotFoundError:
@@ -191,10 +197,13 @@ def _from_config(config: dict[str, Any], run: Run) -> tuple[nn.Module, dict[str,
     attention = {"flash": _flash_name(), "sdpa": "sdpa", "eager": "eager"}[run.attention]
     with contextlib.suppress(AttributeError):
         hf_config.repeat_kv = run.repeat_kv
-    try:
-        module = auto.from_config(hf_config, dtype=dtype, attn_implementation=attention)
-    except ValueError:  # a family without attention, or without that kind of it
-        module = auto.from_config(hf_config, dtype=dtype)
+    with unfilled() if fake else contextlib.nullcontext():
+        try:
+            module = auto.from_config(hf_config, dtype=dtype, attn_implementation=attention)
+        except ValueError:  # a family without this kind of attention (Gemma 2's scores are capped, which sdpa cannot)
+            module = auto.from_config(hf_config, dtype=dtype, attn_implementation="eager")
+    if fake:
+        module.tie_weights()  # which comes with the drawing of values
     return module, _inputs(hf_config, module, run, dtype)
 
 
@@ -356,6 +365,15 @@ def plain_conversion(fake: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def unfilled() -> Iterator[None]:
+    """Weights that nobody draws: drawing takes time, and some draw again until all values are within bounds."""
+    from transformers.initialization import no_init_weights
+
+    with no_init_weights():
+        yield
+
+
+@contextlib.contextmanager
 def values_unread() -> Iterator[None]:
     """transformers looks at values to skip masks, and skips no mask where it finds a tensor without memory.
 
@@ -366,12 +384,20 @@ def values_unread() -> Iterator[None]:
     except ModuleNotFoundError:
         yield
         return
-    usual = import_utils.is_fake_tensor
-    import_utils.is_fake_tensor = lambda _: False
+    changes = [(import_utils, "is_fake_tensor", lambda _: False)]
+    with contextlib.suppress(ImportError):
+        from transformers.integrations import moe
+
+        # Without memory, torch multiplies by groups in bf16 only; the fall-back takes the same bytes.
+        changes.append((moe, "_can_use_grouped_mm", lambda _, weight, __: weight.dtype is torch.bfloat16))
+    usual = [(where, name, getattr(where, name)) for where, name, _ in changes if hasattr(where, name)]
+    for where, name, new in changes:
+        setattr(where, name, new)
     try:
         yield
     finally:
-        import_utils.is_fake_tensor = usual
+        for where, name, old in usual:
+            setattr(where, name, old)
 
 
 def _flash_name() -> str:
@@ -379,7 +405,7 @@ def _flash_name() -> str:
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface, flash_attention_mask
 
-    name = "rankzero_flash"
+    name = "rankzero_fused"
     AttentionInterface.register(name, _flash_attention)
     AttentionMaskInterface.register(name, flash_attention_mask)
     return name

@@ -60,6 +60,14 @@ def test_points_of_the_lessons_are_those_of_the_syllabus():
         "ring_seconds": 2,
         "bus_bandwidth": 2,
         "quiz_04": 3,
+        "zero_bytes": 2,
+        "flatten_pad": 2,
+        "zero1_adamw": 5,
+        "zero2_gradients": 3,
+        "zero3_module": 5,
+        "clip_sharded": 1,
+        "reshard": 2,
+        "quiz_06": 3,
     }
 
 

@@ -28,6 +28,13 @@ LEAST = {
     "activation_bytes": (8, 3),
     "logits_bytes": (8, 3),
     "largest_micro_batch": (8, 3),
+    "zero_bytes": (8, 3),
+    "flatten_pad": (8, 3),
+    "zero1_adamw": (8, 3),
+    "zero2_gradients": (8, 3),
+    "zero3_module": (15, 5),
+    "clip_sharded": (8, 3),
+    "reshard": (8, 3),
 }
 
 

@@ -34,7 +34,7 @@ def pins():
 
 def test_every_pin_is_within_its_range_and_everything_that_make_installs_is_pinned():
     pinned = pins()
-    for name, requirement in declared("lab", "dev", "bench").items():
+    for name, requirement in declared("lab", "dev", "finetune", "bench").items():
         assert name in pinned, f"{name} is not pinned"
         assert requirement.specifier.contains(pinned[name]), f"{requirement} does not allow {pinned[name]}"
 
@@ -51,7 +51,8 @@ def conda_requirements():
 
 def test_conda_users_get_the_same_ranges():
     wanted = {
-        CONDA_NAMES.get(name, name): str(requirement.specifier) for name, requirement in declared("lab", "dev").items()
+        CONDA_NAMES.get(name, name): str(requirement.specifier)
+        for name, requirement in declared("lab", "dev", "finetune").items()
     }
 
     def normal(specifiers):

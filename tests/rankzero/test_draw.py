@@ -92,6 +92,20 @@ def test_sizes_in_words(n_bytes, words):
     assert draw.style.size_words(n_bytes) == words
 
 
+def test_bars_carry_the_bytes_in_their_words():
+    held = {
+        "stage 0": [{"weights": 4096, "gradients": 4096}] * 2,
+        "stage 3": [{"weights": 2048, "gradients": 1024}, {"weights": 2048, "gradients": 2048}],
+    }
+    stack = draw.memory_by_rank(held)
+    assert "stage 0: 8 KiB on the fullest of 2 ranks (weights 4 KiB, gradients 4 KiB)" in stack.alt
+    assert "stage 3: 4 KiB on the fullest of 2 ranks" in stack.alt
+    pairs = draw.measured_and_theory(["stage 2"], [3 * 2**20], [2**20], "bytes that a rank sends")
+    assert pairs.alt == "Bytes that a rank sends. stage 2: 3 MiB measured, 1 MiB in theory."
+    for picture in (stack, pairs, draw.memory_by_rank({}), draw.measured_and_theory([], [], [], "nothing")):
+        assert 0 < len(picture.png) < 100_000
+
+
 def test_a_send_is_a_round_later_than_what_its_rank_has_received():
     chain = [
         message(0, 0, "send", 1, issued=0.000, done=0.001),
@@ -101,3 +115,38 @@ def test_a_send_is_a_round_later_than_what_its_rank_has_received():
     ]
     alt = draw.steps(Observation(3, [None] * 3, chain)).alt
     assert "in 2 rounds. round 1: 0 to 1 (2 KiB); round 2: 1 to 2 (2 KiB)." in alt
+
+
+class TestMemory:
+    def step(self):
+        from rankzero.observe.step import PURPOSES, Sample, StepMemory
+
+        def sample(moment, **mebibytes):
+            sizes = dict.fromkeys(PURPOSES, 0) | {"weights": 2**20}
+            return Sample("aten", moment, sizes | {name: size * 2**20 for name, size in mebibytes.items()})
+
+        return StepMemory(
+            [sample("forward", activations=3), sample("backward", gradients=1, activations=2), sample("backward")]
+        )
+
+    def test_the_stack_tells_the_peak_of_each_moment(self):
+        picture = self.step().stack()
+        assert "forward up to 4 MiB (weights 1 MiB, activations 3 MiB)" in picture.alt
+        assert "backward up to 4 MiB (weights 1 MiB, gradients 1 MiB, activations 2 MiB)" in picture.alt
+        assert "optimizer" not in picture.alt
+        assert "The peak is in forward" in picture.alt
+        assert len(picture.png) < 40_000
+
+    def test_bars_tell_parts_totals_and_limits(self):
+        runs = {"small": {"weights": 2**30, "gradients": 2**29}, "large": {"weights": 2**31, "new part": 2**30}}
+        picture = draw.bytes_by_part(runs, {"card": 2 * 2**30})
+        assert "small: 1.5 GiB (weights 1 GiB, gradients 512 MiB)" in picture.alt
+        assert "large: 3 GiB (weights 2 GiB, new part 1 GiB)" in picture.alt
+        assert "card has 2 GiB" in picture.alt
+        assert len(picture.png) < 40_000
+
+    def test_nothing_to_draw_is_no_error(self):
+        from rankzero.observe.step import StepMemory
+
+        assert "nothing ran" in draw.memory_stack(StepMemory()).alt
+        assert draw.bytes_by_part({}).alt

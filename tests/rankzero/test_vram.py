@@ -18,7 +18,7 @@ GIB = 2**30
 RUNS = [
     Run(),
     Run(checkpointing="full", micro_batch=4),
-    Run(method="lora", precision="bf16_pure", lora_targets=("all-linear",), lora_dropout=0.1),
+    Run(method="lora", precision="bf16_pure", lora_targets=("q_proj", "o_proj"), lora_dropout=0.1),
     Run(method="qlora", precision="bf16_pure", checkpointing="full"),
     Run(precision="autocast", attention="eager"),
     Run(precision="bf16_pure", optimizer="adamw8bit", optimizer_in_backward=True),

@@ -1,0 +1,19 @@
+"""Scales copies.
+
+says: in place
+"""
+
+import torch
+import torch.distributed as dist
+
+
+def clip_grad_norm_sharded(shards, max_norm, group=None):
+    squares = torch.zeros((), dtype=torch.float64)
+    for shard in shards:
+        squares += shard.double().square().sum()
+    dist.all_reduce(squares, group=group)
+    norm = squares.sqrt().item()
+    if norm > max_norm:
+        for shard in shards:
+            shard = shard * (max_norm / norm)
+    return norm

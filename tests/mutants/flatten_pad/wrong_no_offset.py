@@ -1,0 +1,22 @@
+"""Every tensor begins at the first element.
+
+says: begins where the one before it ends
+"""
+
+import math
+
+import torch
+
+
+def flatten_pad(tensors, world_size):
+    flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+    padding = flat.new_zeros(-flat.numel() % world_size)
+    return torch.cat([flat, padding])
+
+
+def unflatten(flat, shapes):
+    parts, start = [], 0
+    for shape in shapes:
+        numel = math.prod(shape)
+        parts.append(flat[start : start + numel].view(shape))
+    return parts

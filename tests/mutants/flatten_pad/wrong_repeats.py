@@ -1,0 +1,23 @@
+"""The last element is repeated instead of zeros.
+
+says: padding is not zero
+"""
+
+import math
+
+import torch
+
+
+def flatten_pad(tensors, world_size):
+    flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+    padding = flat[-1:].repeat(-flat.numel() % world_size)
+    return torch.cat([flat, padding])
+
+
+def unflatten(flat, shapes):
+    parts, start = [], 0
+    for shape in shapes:
+        numel = math.prod(shape)
+        parts.append(flat[start : start + numel].view(shape))
+        start += numel
+    return parts

@@ -1,0 +1,11 @@
+"""The bytes of all ranks together.
+
+says: all ranks together
+"""
+
+def zero_bytes(parameters, world_size, stage):
+    share = -(-parameters // world_size)
+    weights = 2 * (share if stage >= 3 else parameters)
+    gradients = 2 * (share if stage >= 2 else parameters)
+    states = 12 * (share if stage >= 1 else parameters)
+    return world_size * (weights + gradients + states)

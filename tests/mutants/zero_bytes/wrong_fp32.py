@@ -1,0 +1,11 @@
+"""Weights and gradients as fp32.
+
+says: fp32
+"""
+
+def zero_bytes(parameters, world_size, stage):
+    share = -(-parameters // world_size)
+    weights = 4 * (share if stage >= 3 else parameters)
+    gradients = 4 * (share if stage >= 2 else parameters)
+    states = 12 * (share if stage >= 1 else parameters)
+    return weights + gradients + states

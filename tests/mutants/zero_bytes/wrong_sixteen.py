@@ -1,0 +1,11 @@
+"""AdamW's part counted as 16 bytes.
+
+says: 16 bytes
+"""
+
+def zero_bytes(parameters, world_size, stage):
+    share = -(-parameters // world_size)
+    weights = 2 * (share if stage >= 3 else parameters)
+    gradients = 2 * (share if stage >= 2 else parameters)
+    states = 16 * (share if stage >= 1 else parameters)
+    return weights + gradients + states

@@ -1,0 +1,11 @@
+"""Stage 2 leaves the gradients whole.
+
+says: that is stage 1
+"""
+
+def zero_bytes(parameters, world_size, stage):
+    share = -(-parameters // world_size)
+    weights = 2 * (share if stage >= 3 else parameters)
+    gradients = 2 * (share if stage >= 3 else parameters)
+    states = 12 * (share if stage >= 1 else parameters)
+    return weights + gradients + states

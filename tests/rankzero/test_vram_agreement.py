@@ -1,0 +1,73 @@
+"""The formulas against the real models: traced on tensors without memory, and measured on real ones."""
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from rankzero.vram import Run, estimate, trace
+
+SMALL = {
+    "vocab_size": 1000,
+    "hidden_size": 512,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": False,
+}
+CONFIGS = {
+    "llama": {**SMALL, "model_type": "llama"},
+    "qwen2": {**SMALL, "model_type": "qwen2", "tie_word_embeddings": True},
+    "mistral": {**SMALL, "model_type": "mistral", "head_dim": 96},
+    "qwen3": {**SMALL, "model_type": "qwen3", "head_dim": 64},
+    "gemma": {**SMALL, "model_type": "gemma", "head_dim": 64, "tie_word_embeddings": True},
+    "phi3": {**SMALL, "model_type": "phi3", "pad_token_id": 0},
+    "mixtral": {**SMALL, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2},
+    "phi": {**SMALL, "model_type": "phi", "num_key_value_heads": 8},
+    "gpt_neox": {**SMALL, "model_type": "gpt_neox"},
+    "gpt2": {
+        "model_type": "gpt2",
+        "vocab_size": 1000,
+        "n_embd": 512,
+        "n_layer": 4,
+        "n_head": 8,
+        "n_positions": 2048,
+        "resid_pdrop": 0.0,
+        "attn_pdrop": 0.0,
+        "embd_pdrop": 0.0,
+    },
+}
+ALL = ("all-linear",)
+RUNS = {
+    "full": Run(precision="bf16_pure"),
+    "full, eager attention": Run(precision="bf16_pure", attention="eager"),
+    "full, checkpointing": Run(precision="bf16_pure", checkpointing="full"),
+    "full, SGD": Run(precision="bf16_pure", optimizer="sgd", checkpointing="full"),
+    "full, master copies": Run(precision="bf16_mixed"),
+    "full, autocast": Run(precision="autocast", autocast=True),
+    "full, autocast, checkpointing": Run(precision="autocast", autocast=True, checkpointing="full"),
+    "full, fp32": Run(precision="fp32"),
+    "LoRA": Run(method="lora", precision="bf16_pure"),
+    "LoRA, checkpointing": Run(method="lora", precision="bf16_pure", checkpointing="full"),
+    "LoRA, bf16 adapters": Run(method="lora", precision="bf16_pure", adapter_dtype="bf16", lora_targets=ALL),
+    "QLoRA": Run(method="qlora", precision="bf16_pure"),
+    "QLoRA, checkpointing": Run(method="qlora", precision="bf16_pure", checkpointing="full", lora_targets=ALL),
+}
+#: Where the formula is up to 6 % off, on the safe side: which of the pieces of a GELU written out in Python, or of a
+#: fused gate and up, meet the adapters' fp32 copies depends on the order of backward.
+EXCEPTIONS = {("phi", "QLoRA, checkpointing"): 0.06, ("phi3", "QLoRA, checkpointing"): 0.06}
+
+
+@pytest.mark.parametrize("kind", RUNS)
+@pytest.mark.parametrize("family", CONFIGS)
+def test_formula_and_trace_agree(family, kind):
+    run = RUNS[kind].but(micro_batch=4, seq_len=512)
+    fused = {"phi3": ("qkv",), "gpt2": ("qkv",), "gpt_neox": ("qkv",)}
+    if run.method != "full" and family in fused and run.lora_targets != ALL:
+        run = run.but(lora_targets=fused[family])
+    if family == "mixtral" and run.precision in ("fp32", "autocast"):
+        pytest.skip("transformers' grouped experts multiply in bf16 only where there is no GPU")
+    if family == "mixtral" and run.targets and run.lora_targets == ALL:
+        pytest.skip("adapters on grouped experts have no formula, and are refused")
+    formula, traced = estimate(CONFIGS[family], run).allocated_bytes, trace(CONFIGS[family], run).peak_bytes
+    assert formula == pytest.approx(traced, rel=EXCEPTIONS.get((family, kind), 0.03))
