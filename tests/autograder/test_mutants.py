@@ -16,6 +16,12 @@ SEED = 20_251
 LEAST = {
     "": (6, 3),
     "ring_all_reduce": (12, 5),
+    "epoch_indices": (8, 3),
+    "broadcast_state": (8, 3),
+    "average_gradients": (8, 3),
+    "make_buckets": (8, 3),
+    "hand_ddp": (15, 5),
+    "gpus_for_deadline": (8, 3),
     "broadcast_tree": (8, 3),
     "all_gather_ring": (8, 3),
     "reduce_scatter_ring": (8, 3),

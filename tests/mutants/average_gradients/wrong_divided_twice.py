@@ -1,0 +1,17 @@
+"""Divided before and after.
+
+says: divided by the world size twice
+"""
+
+import torch
+import torch.distributed as dist
+
+
+def average_gradients(model):
+    for p in model.parameters():
+        if p.requires_grad:
+            if p.grad is None:
+                p.grad = torch.zeros_like(p)
+            p.grad /= dist.get_world_size()
+            dist.all_reduce(p.grad)
+            p.grad /= dist.get_world_size()

@@ -1,0 +1,16 @@
+"""Weights are averaged.
+
+says: not the weights
+"""
+
+import torch
+import torch.distributed as dist
+
+
+def average_gradients(model):
+    for p in model.parameters():
+        if p.requires_grad:
+            if p.grad is None:
+                p.grad = torch.zeros_like(p)
+            dist.all_reduce(p.data)
+            p.data /= dist.get_world_size()

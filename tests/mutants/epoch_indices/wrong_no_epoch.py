@@ -1,0 +1,18 @@
+"""The epoch is ignored.
+
+says: same order
+"""
+
+import torch
+
+
+def epoch_indices(n, rank, world_size, epoch, seed, drop_last=False):
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(n, generator=generator).tolist()
+    if drop_last:
+        order = order[: n // world_size * world_size]
+    else:
+        total = -(-n // world_size) * world_size
+        while len(order) < total:
+            order += order[: total - len(order)]
+    return order[rank::world_size]

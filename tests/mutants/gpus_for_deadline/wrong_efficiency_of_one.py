@@ -1,0 +1,10 @@
+"""Efficiency of one card.
+
+says: efficiency of one card
+"""
+
+def gpus_for_deadline(single_gpu_hours, deadline_hours, efficiency, per_node, max_gpus=4096):
+    for gpus in range(per_node, max_gpus + 1, per_node):
+        if single_gpu_hours / (gpus * efficiency(1)) <= deadline_hours:
+            return gpus
+    raise ValueError("no number of cards is in time")

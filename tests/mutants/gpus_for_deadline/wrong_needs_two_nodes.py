@@ -1,0 +1,10 @@
+"""The first node is left out.
+
+says: fewer cards
+"""
+
+def gpus_for_deadline(single_gpu_hours, deadline_hours, efficiency, per_node, max_gpus=4096):
+    for gpus in range(2 * per_node, max_gpus + 1, per_node):
+        if single_gpu_hours / (gpus * efficiency(gpus)) <= deadline_hours:
+            return gpus
+    raise ValueError("no number of cards is in time")

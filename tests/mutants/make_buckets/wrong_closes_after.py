@@ -1,0 +1,17 @@
+"""A bucket is closed only when it is over the cap.
+
+says: not after
+"""
+
+def make_buckets(parameters, cap_bytes):
+    buckets, bucket, used = [], [], 0
+    for parameter in reversed(list(parameters)):
+        size = parameter.numel() * parameter.element_size()
+        if bucket and (used > cap_bytes or parameter.dtype != bucket[-1].dtype):
+            buckets.append(bucket)
+            bucket, used = [], 0
+        bucket.append(parameter)
+        used += size
+    if bucket:
+        buckets.append(bucket)
+    return buckets

@@ -1,0 +1,17 @@
+"""4 bytes for every element.
+
+says: 4 bytes counted
+"""
+
+def make_buckets(parameters, cap_bytes):
+    buckets, bucket, used = [], [], 0
+    for parameter in reversed(list(parameters)):
+        size = parameter.numel() * 4
+        if bucket and (used + size > cap_bytes or parameter.dtype != bucket[-1].dtype):
+            buckets.append(bucket)
+            bucket, used = [], 0
+        bucket.append(parameter)
+        used += size
+    if bucket:
+        buckets.append(bucket)
+    return buckets
