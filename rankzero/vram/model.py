@@ -11,7 +11,7 @@ from typing import Any
 
 from rankzero.vram.catalog import BUILT_IN
 from rankzero.vram.hub import fetch_config, is_hub_id
-from rankzero.vram.parameters import count_parameters
+from rankzero.vram.parameters import HEAD_DIM, count_parameters
 from rankzero.vram.run import Run
 
 
@@ -203,7 +203,7 @@ def from_config(config: dict[str, Any], name: str) -> Model:
         "ffn": get("moe_intermediate_size", "intermediate_size", "n_inner", default=4 * hidden),
         "heads": heads,
         "kv_heads": heads if family in ("gpt2", "gpt_neox") else get("num_key_value_heads", default=heads),
-        "head_dim": get("head_dim", default=hidden // heads),
+        "head_dim": get("head_dim", default=HEAD_DIM.get(family, hidden // heads)),
         "vocab": get("vocab_size"),
     }
     return Model(
