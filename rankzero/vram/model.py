@@ -213,8 +213,8 @@ def from_config(config: dict[str, Any], name: str) -> Model:
         tied=bool(config.get("tie_word_embeddings", family in _TIED)),
         gated=family not in _NOT_GATED,
         norm="layer" if family in _NOT_GATED else "rms",
-        experts=get("num_local_experts", "num_experts", default=1),
-        experts_per_token=get("num_experts_per_tok", default=1),
+        experts=get("num_local_experts", "num_experts", default=_EXPERTS.get(family, (1, 1))[0]),
+        experts_per_token=get("num_experts_per_tok", default=_EXPERTS.get(family, (1, 1))[1]),
         norms_per_layer=4 if family in ("gemma2", "gemma3", "gemma3_text") else 2,
         head_norms=family in ("qwen3", "qwen3_moe", "gemma3", "gemma3_text"),
         parallel=family in ("gpt_neox", "phi"),
@@ -233,6 +233,8 @@ def from_config(config: dict[str, Any], name: str) -> Model:
 
 #: Families that drop out in training unless their config says 0, with the keys' defaults.
 _DROPOUT = {"gpt2": {"attn_pdrop": 0.1, "resid_pdrop": 0.1}, "gpt_bigcode": {"attn_pdrop": 0.1, "resid_pdrop": 0.1}}
+#: Experts, and experts per token, where a config does not say.
+_EXPERTS = {"mixtral": (8, 2), "qwen3_moe": (128, 8)}
 _ACT = {"gpt2": "gelu_new", "phi": "gelu_new"}
 _TIED = ("gpt2", "gemma", "gemma2", "gemma3", "gemma3_text")
 _NOT_GATED = ("gpt2", "gpt_neox", "phi", "gpt_bigcode", "falcon")
