@@ -155,18 +155,24 @@ def load_model(source: str | dict[str, Any] | Model | Path) -> Model:
     """
     if isinstance(source, Model):
         return source
+    config, name = find_config(source)
+    return from_config(config, name)
+
+
+def find_config(source: str | dict[str, Any] | Path) -> tuple[dict[str, Any], str]:
+    """The ``config.json`` that a source names, of whatever family, and what to call the model. Raises ValueError."""
     if isinstance(source, dict):
-        return from_config(source, source.get("_name_or_path") or source.get("model_type", "model"))
+        return source, source.get("_name_or_path") or source.get("model_type", "model")
     path = Path(source)
     if path.is_dir():
         path = path / "config.json"
     if path.suffix == ".json" or path.is_file():
-        return from_config(_read(path), path.parent.name or path.stem)
+        return _read(path), path.parent.name or path.stem
     name = str(source).lower()
     if name in BUILT_IN:
-        return from_config(BUILT_IN[name], name)
+        return BUILT_IN[name], name
     if is_hub_id(str(source)):
-        return from_config(fetch_config(str(source)), str(source))
+        return fetch_config(str(source)), str(source)
     near = get_close_matches(name, BUILT_IN, n=3, cutoff=0.4)
     hint = f"; near it are {', '.join(near)}" if near else ""
     raise ValueError(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from rankzero.vram.model import Model, load_model
+from rankzero.vram.model import Model, find_config
 from rankzero.vram.run import Run
 from rankzero.vram.without_memory import plain_conversion, unfilled
 
@@ -29,24 +28,12 @@ def build(model: Any, run: Run, fake: bool) -> tuple[nn.Module, Any]:
                 module.to(torch.bfloat16)
             inputs = _map(inputs, lambda each: each.bfloat16() if each.is_floating_point() else each)
     else:
-        module, inputs = _from_config(config_of(model), run, fake)
+        module, inputs = _from_config(model.config if isinstance(model, Model) else find_config(model)[0], run, fake)
     if run.method != "full":
         module = _with_adapters(module, run, fake)
     elif run.checkpointing == "full":
         _checkpoint(module)
     return module, inputs
-
-
-def config_of(model: Any) -> dict[str, Any]:
-    """The ``config.json`` of a model, whatever its family."""
-    if isinstance(model, dict):
-        return model
-    if isinstance(model, (str, Path)) and Path(model).exists():
-        import json
-
-        path = Path(model)
-        return json.loads((path / "config.json" if path.is_dir() else path).read_text(encoding="utf-8"))
-    return load_model(model).config
 
 
 def _from_config(config: dict[str, Any], run: Run, fake: bool) -> tuple[nn.Module, dict[str, torch.Tensor]]:
