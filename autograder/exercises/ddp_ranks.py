@@ -179,9 +179,8 @@ def drive_hand_ddp(answers: SimpleNamespace, inputs: dict[str, Any]) -> dict[str
         parameter.register_post_accumulate_grad_hook(lambda _: ready.append(current().calls))
     ddp = answers.HandDDP(model, **inputs["options"])
     seen: dict[str, Any] = {"start": state_of(model), "steps": [], "out": None}
-    optimizer = torch.optim.SGD(trained, lr=inputs["lr"])
     for micro_batches in inputs["steps"]:
-        optimizer.zero_grad(set_to_none=inputs["to_none"])
+        _clear(trained, inputs["to_none"])
         backwards = []
         for batch, mode in zip(micro_batches, inputs["modes"], strict=True):
             with ddp.no_sync() if mode in ("inside", "forward inside") else contextlib.nullcontext():
@@ -201,7 +200,7 @@ def drive_hand_ddp(answers: SimpleNamespace, inputs: dict[str, Any]) -> dict[str
         if seen["out"] is None:
             whole = out if isinstance(out, tuple) else (out,)
             seen["out"] = [bring_home(part) for part in whole]
-        optimizer.step()
+        _descend(trained, inputs["lr"])
     seen["end"] = [bring_home(parameter) for parameter in parameters]
     return seen
 
@@ -212,3 +211,21 @@ def _backward(loss: Tensor, ready: list[int]) -> dict[str, Any]:
     before = current().calls
     loss.backward()
     return {"calls": (before, current().calls), "ready": list(ready)}
+
+
+# An optimizer of two lines: importing torch.optim takes longer than the rest of a case.
+
+
+def _clear(parameters: list[nn.Parameter], to_none: bool) -> None:
+    for parameter in parameters:
+        if to_none:
+            parameter.grad = None
+        elif parameter.grad is not None:
+            parameter.grad.zero_()
+
+
+@torch.no_grad()
+def _descend(parameters: list[nn.Parameter], lr: float) -> None:
+    for parameter in parameters:
+        if parameter.grad is not None:
+            parameter -= lr * parameter.grad
