@@ -1,6 +1,6 @@
 """The hook's argument is the parameter, and its value is reduced.
 
-says: rank's own value | weights
+says: a hook gets the parameter
 """
 
 from contextlib import contextmanager
