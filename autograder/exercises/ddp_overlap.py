@@ -54,8 +54,8 @@ def sent_too_early(case: Case, messages: list[Message], step: dict[str, Any]) ->
         arrived = sum(calls <= message.index for calls in last["ready"])
         if arrived < smallest:
             return (
-                f"A bucket is sent{line_of(message)} before its gradients are in `.grad`. A hook of `register_hook` runs "
-                "too early for that, one of `register_post_accumulate_grad_hook` does not; and gradients that come "
+                f"A bucket is sent{line_of(message)} before its gradients are in `.grad`. A hook of `register_hook` "
+                "runs too early for that, one of `register_post_accumulate_grad_hook` does not; and gradients that come "
                 "inside `no_sync` do not count."
             )
         return ""
@@ -125,12 +125,12 @@ def count(case: Case, seen: Observation) -> str | None:
             kinds = Counter(message.kind for message in sent if message.kind not in POINT_TO_POINT)
             pairs = max(kinds.pop("reduce_scatter", 0), kinds.pop("all_gather", 0))
             collectives = sum(kinds.values()) + pairs
+            total = sum(message.sent_bytes for message in sent)
             if collectives > buckets + 1:
                 return (
                     f"{where}: {collectives} collectives for {buckets} bucket{'s' * (buckets > 1)}. "
-                    f"{_too_many(collectives, len(given), sent)}"
+                    f"{_too_many(collectives, len(given), total / once)}"
                 )
-            total = sum(message.sent_bytes for message in sent)
             if total > 1.03 * once + 256 * (buckets + 1):
                 return (
                     f"{where}: {total / once:.2g} times the bytes that the gradients need. Does something travel "
@@ -150,10 +150,9 @@ def count(case: Case, seen: Observation) -> str | None:
     return None
 
 
-def _too_many(collectives: int, parameters: int, sent: list[Message]) -> str:
+def _too_many(collectives: int, parameters: int, share: float) -> str:
+    if share > 1.5:
+        return "Every bucket travels twice: is it sent from the hook and again in `finish()`?"
     if collectives in (parameters, parameters + 1):
         return "Does every parameter travel alone? A bucket is one flat tensor, and one call."
-    shapes = Counter(message.shape for message in sent)
-    if collectives % 2 == 0 and all(times % 2 == 0 for times in shapes.values()):
-        return "Every bucket travels twice: is it sent from the hook and again in `finish()`?"
     return "One flat tensor and one all-reduce per bucket, and at most one more to say who used what."
