@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from autograder.exercise import Case
 from autograder.exercises.common import line_of
 from autograder.exercises.ddp_buckets import bytes_of, greedy
 from autograder.exercises.ddp_ranks import make_model
-from autograder.exercises.ddp_training import SYNC
+from autograder.exercises.ddp_training import BACKWARD_INSIDE
 from rankzero.observe.observation import POINT_TO_POINT, Message, Observation
 
 OVERLAP = "the first bucket travels before the last gradient is ready, in every step"
@@ -31,6 +32,34 @@ def buckets_of(case: Case) -> int:
 
 def moves_data(message: Message) -> bool:
     return message.kind != "barrier"
+
+
+def sent_in_no_sync(case: Case, messages: list[Message], step: dict[str, Any]) -> str:
+    """What is wrong, if a rank's step has a collective in a backward that `no_sync` covers; else nothing."""
+    for place, backward in enumerate(step["backwards"][:-1]):
+        for message in filter(moves_data, messages[slice(*backward["calls"])]):
+            cause = "gradients only add up there, and travel once, with the last micro-batch."
+            if case.inputs[0]["modes"][place] == BACKWARD_INSIDE:
+                cause = "what counts is where backward runs, not forward: ask in the hook."
+            return f"a {message.kind} in backward of micro-batch {place + 1}, in `no_sync`{line_of(message)}; {cause}"
+    return ""
+
+
+def sent_too_early(case: Case, messages: list[Message], step: dict[str, Any]) -> str:
+    """A cause, if a rank sends a bucket before its gradients can be there; else nothing."""
+    given, cap_bytes = gradients_given(case), case.inputs[0]["options"].get("bucket_cap_bytes", DEFAULT_CAP)
+    smallest = min(len(bucket) for close in (True, False) for bucket in greedy(given, cap_bytes, close))
+    last = step["backwards"][-1]
+    for message in filter(moves_data, messages[slice(*last["calls"])]):
+        arrived = sum(calls <= message.index for calls in last["ready"])
+        if arrived < smallest:
+            return (
+                f"A bucket is sent{line_of(message)} before its gradients are in `.grad`. A hook of `register_hook` "
+                "runs too early for that, one of `register_post_accumulate_grad_hook` does not; and gradients that come "
+                "inside `no_sync` do not count."
+            )
+        return ""
+    return ""
 
 
 def overlap(case: Case, seen: Observation) -> str | None:
@@ -88,22 +117,20 @@ def count(case: Case, seen: Observation) -> str | None:
         messages = seen.of_rank(rank)
         for number, step in enumerate(result["steps"]):
             where = f"Rank {rank}, step {number + 1}"
-            for place, backward in enumerate(step["backwards"]):
-                early = list(filter(moves_data, messages[slice(*backward["calls"])]))
-                if early and place < len(step["backwards"]) - 1:
-                    return f"{where}: {_in_no_sync(case, early[0], place)}"
+            if cause := sent_in_no_sync(case, messages, step):
+                return f"{where}: {cause}"
             last = step["backwards"][-1]["calls"]
             sent = [*messages[slice(*last)], *messages[slice(*step["finish"])]]
             sent = list(filter(moves_data, sent))
             kinds = Counter(message.kind for message in sent if message.kind not in POINT_TO_POINT)
             pairs = max(kinds.pop("reduce_scatter", 0), kinds.pop("all_gather", 0))
             collectives = sum(kinds.values()) + pairs
+            total = sum(message.sent_bytes for message in sent)
             if collectives > buckets + 1:
                 return (
                     f"{where}: {collectives} collectives for {buckets} bucket{'s' * (buckets > 1)}. "
-                    f"{_too_many(collectives, len(given), sent)}"
+                    f"{_too_many(collectives, len(given), total / once)}"
                 )
-            total = sum(message.sent_bytes for message in sent)
             if total > 1.03 * once + 256 * (buckets + 1):
                 return (
                     f"{where}: {total / once:.2g} times the bytes that the gradients need. Does something travel "
@@ -123,17 +150,9 @@ def count(case: Case, seen: Observation) -> str | None:
     return None
 
 
-def _in_no_sync(case: Case, message: Message, place: int) -> str:
-    cause = "gradients only add up there, and travel once, with the last micro-batch."
-    if case.inputs[0]["modes"][place] not in (SYNC, "inside"):
-        cause = "what counts is where backward runs, not forward: ask in the hook."
-    return f"a {message.kind} in backward of micro-batch {place + 1}, inside `no_sync`{line_of(message)}; {cause}"
-
-
-def _too_many(collectives: int, parameters: int, sent: list[Message]) -> str:
+def _too_many(collectives: int, parameters: int, share: float) -> str:
+    if share > 1.5:
+        return "Every bucket travels twice: is it sent from the hook and again in `finish()`?"
     if collectives in (parameters, parameters + 1):
         return "Does every parameter travel alone? A bucket is one flat tensor, and one call."
-    shapes = Counter(message.shape for message in sent)
-    if collectives % 2 == 0 and all(times % 2 == 0 for times in shapes.values()):
-        return "Every bucket travels twice: is it sent from the hook and again in `finish()`?"
     return "One flat tensor and one all-reduce per bucket, and at most one more to say who used what."

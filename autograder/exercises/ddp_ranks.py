@@ -181,6 +181,7 @@ def drive_hand_ddp(answers: SimpleNamespace, inputs: dict[str, Any]) -> dict[str
     seen: dict[str, Any] = {"start": state_of(model), "steps": [], "out": None}
     for micro_batches in inputs["steps"]:
         _clear(trained, inputs["to_none"])
+        weights = [bring_home(parameter) for parameter in parameters]
         backwards = []
         for batch, mode in zip(micro_batches, inputs["modes"], strict=True):
             with ddp.no_sync() if mode in ("inside", "forward inside") else contextlib.nullcontext():
@@ -196,7 +197,8 @@ def drive_hand_ddp(answers: SimpleNamespace, inputs: dict[str, Any]) -> dict[str
         before = current().calls
         ddp.finish()
         step = {"gradients": [bring_home(parameter.grad) for parameter in parameters], "backwards": backwards}
-        seen["steps"].append({**step, "finish": (before, current().calls)})
+        moved = [not torch.equal(one, other) for one, other in zip(weights, parameters, strict=True)]
+        seen["steps"].append({**step, "finish": (before, current().calls), "moved": any(moved)})
         if seen["out"] is None:
             whole = out if isinstance(out, tuple) else (out,)
             seen["out"] = [bring_home(part) for part in whole]

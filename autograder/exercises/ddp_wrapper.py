@@ -10,7 +10,7 @@ from torch import Tensor
 
 from autograder import compare
 from autograder.exercise import Case, Exercise, Judgement
-from autograder.exercises.ddp_overlap import COUNT, OVERLAP, count, overlap
+from autograder.exercises.ddp_overlap import COUNT, OVERLAP, count, overlap, sent_in_no_sync, sent_too_early
 from autograder.exercises.ddp_ranks import drive_hand_ddp, make_model, state_of
 from autograder.exercises.ddp_replicas import never_waited, wrong_start
 from autograder.exercises.ddp_training import (
@@ -135,17 +135,25 @@ def _wrong_gradient(case: Case, seen: Observation, step: int, place: int, name: 
             return f"Rank {rank} holds None in {where} after `finish()`. {_none_cause(local[rank], last[rank])}"
     given = [torch.zeros_like(want) if gradient is None else gradient for gradient in local]
     slack = [sum(one.double().abs() for one in given) * _coarseness(want) + _coarseness(want) / 10] * case.ranks
-    return compare.explain(
-        [want] * case.ranks,
-        got,
-        given,
-        what=f"holds in {where}",
-        slack=slack,
-        reduction="mean",
-        accumulation=len(case.inputs[0]["modes"]),
-        known_cause=_cause(case, seen, step, place, name, got, slack[0]),
-        hidden=case.hidden,
-    )
+
+    def explained(cause: str) -> str | None:
+        return compare.explain(
+            [want] * case.ranks,
+            got,
+            given,
+            what=f"holds in {where}",
+            slack=slack,
+            reduction="mean",
+            accumulation=len(case.inputs[0]["modes"]),
+            known_cause=cause,
+            hidden=case.hidden,
+        )
+
+    problem = explained("")
+    if problem and (cause := _cause(case, seen, step, place, name, got, slack[0])):
+        return explained(cause)
+    unclear = problem and (problem.endswith(("was expected.", "wrong values.")) or "end with different" in problem)
+    return explained(_guess(step)) if unclear else problem
 
 
 def _coarseness(tensor: Tensor) -> float:
@@ -173,8 +181,18 @@ def _cause(case: Case, seen: Observation, step: int, place: int, name: str, got:
             for have, other in zip(got, others, strict=True)
         )
 
+    for rank, result in enumerate(seen.results):
+        messages, now = seen.of_rank(rank), result["steps"][step]
+        if now["moved"]:
+            return "The weights have changed: a hook gets the parameter, and its `.grad` is to be averaged."
+        if cause := sent_in_no_sync(case, messages, now):
+            return f"There was {cause}"
+        if cause := sent_too_early(case, messages, now):
+            return cause
     if cause := never_waited(seen):
         return cause
+    if case.inputs[0]["spec"][0] == "tied" and place == 0:
+        return "The weight under two names is treated twice: walk `module.parameters()`, which has it once."
     if step and all_are([_total(training, step, place)] * len(got)):
         return "Gradients of earlier steps are still in it: what `zero_grad` clears must not come back from a bucket."
     if ACCUMULATION in case.judgements and (cause := _accumulation_cause(case, all_are, local, last)):
@@ -223,6 +241,12 @@ def _accumulation_cause(case: Case, all_are: Any, local: list, last: list) -> st
     if all(gradient is None for gradient in last):
         return "It comes from a `no_sync` micro-batch alone: `finish()` must send it with what is left."
     return ""
+
+
+def _guess(step: int) -> str:
+    if step:
+        return "Earlier steps were right: what has to be set back after a step, counts, handles, flat tensors?"
+    return "Is a flat tensor changed, or read, between the all-reduce and the end of its `wait()`?"
 
 
 def _total(training: Training, step: int, place: int) -> Tensor | None:

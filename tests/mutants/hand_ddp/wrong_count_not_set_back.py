@@ -1,6 +1,6 @@
 """What is missing is not set back after a step.
 
-says: set back for the next step | counts | was expected
+says: set back after a step | runs too early
 """
 
 from contextlib import contextmanager

@@ -1,6 +1,6 @@
 """Gradients of no_sync count as ready.
 
-says: was expected
+says: inside `no_sync` do not count
 """
 
 from contextlib import contextmanager

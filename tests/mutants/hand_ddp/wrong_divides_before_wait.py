@@ -1,6 +1,6 @@
 """Divided while the all-reduce is still under way.
 
-says: before it is complete | never divided
+says: between the all-reduce and the end of its `wait()` | never divided
 """
 
 from contextlib import contextmanager

@@ -1,6 +1,6 @@
-"""The hook's argument is the parameter, and its value is reduced.
+"""The hook's argument is the parameter, and its value is averaged.
 
-says: rank's own value | weights
+says: rank's own value
 """
 
 from contextlib import contextmanager

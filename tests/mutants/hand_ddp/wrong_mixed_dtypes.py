@@ -1,6 +1,6 @@
 """Two dtypes in one flat tensor.
 
-says: dtype | runtimeerror | was expected
+says: dtype
 """
 
 from contextlib import contextmanager

@@ -1,6 +1,6 @@
 """no_sync is asked in forward.
 
-says: its forward ran inside `no_sync` | ask in the hook
+says: ask in the hook
 """
 
 from contextlib import contextmanager

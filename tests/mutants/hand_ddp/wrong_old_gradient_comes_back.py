@@ -1,6 +1,6 @@
 """What a bucket held in the step before is taken for a gradient.
 
-says: was expected
+says: with zeros
 """
 
 from contextlib import contextmanager

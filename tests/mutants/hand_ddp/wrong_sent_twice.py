@@ -1,6 +1,6 @@
 """Sent from the hook and again in finish.
 
-says: never divided | twice | was expected
+says: every bucket travels twice
 """
 
 from contextlib import contextmanager
@@ -90,6 +90,8 @@ class HandDDP(nn.Module):
 
     def finish(self):
         """Send what is left, since some gradient never came, and wait for all."""
+        for bucket in self.buckets[: self.sent]:
+            bucket.work.wait()
         for bucket in self.buckets:
             bucket.send()
         for bucket in self.buckets:

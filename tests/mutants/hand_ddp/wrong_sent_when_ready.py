@@ -1,6 +1,6 @@
 """A bucket is sent when it is ready, in whatever order.
 
-says: different order | same order | first difference | make the same calls
+says: first difference | make the same calls
 """
 
 from contextlib import contextmanager

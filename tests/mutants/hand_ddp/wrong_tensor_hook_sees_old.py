@@ -1,6 +1,6 @@
 """A hook on the tensor runs before p.grad is there.
 
-says: was expected
+says: runs too early
 """
 
 from contextlib import contextmanager

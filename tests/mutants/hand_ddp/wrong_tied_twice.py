@@ -1,6 +1,6 @@
 """Modules are walked, and a weight under two names is there twice.
 
-says: collectives for | was expected | in it | bytes that the gradients need
+says: under two names
 """
 
 from contextlib import contextmanager

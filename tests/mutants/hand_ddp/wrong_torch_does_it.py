@@ -1,6 +1,6 @@
 """torch's own DistributedDataParallel inside.
 
-says: `no_sync`|no_sync | used | own
+says: no_sync | not used in producing loss | only when the last gradient is ready
 """
 
 from contextlib import contextmanager

@@ -1,6 +1,6 @@
 """finish sends nothing.
 
-says: must travel on all | was never sent | never travelled | holds none
+says: can never go on | must travel on all | was never sent | never travelled | holds none
 """
 
 from contextlib import contextmanager

@@ -1,6 +1,6 @@
 """Each rank puts only the gradients that it has into the bucket.
 
-says: none | same calls | different byte size | was expected
+says: holds none | same calls | different byte size
 """
 
 from contextlib import contextmanager
