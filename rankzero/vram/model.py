@@ -30,6 +30,7 @@ class Model:
         soft_capped: whether scores and logits pass a tanh (Gemma 2), which rules out fused attention.
         parallel: whether attention and MLP read the same residual stream (GPT-NeoX, Phi).
         shared_norm: whether they read the same norm's output as well (Phi, Falcon).
+        qkv_layer: whether queries, keys and values are one layer, with one adapter.
         fused_qkv: whether one matrix makes queries, keys and values, and rotary embedding copies the first two.
         fused_gate_up: whether one matrix makes gate and up (Phi 3).
         gelu_new: whether the activation is GELU's tanh form written out in Python (GPT-2, Phi).
@@ -55,6 +56,7 @@ class Model:
     head_norms: bool = False
     parallel: bool = False
     shared_norm: bool = False
+    qkv_layer: bool = False
     fused_qkv: bool = False
     fused_gate_up: bool = False
     gelu_new: bool = False
@@ -128,7 +130,7 @@ class Model:
     def adapted(self, run: Run) -> tuple[str, ...]:
         """The run's targets as layers that this model has: fused ones stand for their parts."""
         targets = [target for target in run.targets if target in self._adaptable]
-        if self.fused_qkv:
+        if self.qkv_layer:
             targets = ["qkv" if target in ("q", "k", "v") else target for target in targets]
         if self.fused_gate_up:
             targets = ["gate_up" if target in ("gate", "up") else target for target in targets]
@@ -225,6 +227,7 @@ def from_config(config: dict[str, Any], name: str) -> Model:
         head_norms=family in ("qwen3", "qwen3_moe", "gemma3", "gemma3_text"),
         parallel=family in ("gpt_neox", "phi"),
         shared_norm=family == "phi",
+        qkv_layer=family in ("phi3", "gpt_neox", "gpt2"),
         fused_qkv=family in ("phi3", "gpt_neox"),
         fused_gate_up=family == "phi3",
         gelu_new=config.get("activation_function" if family == "gpt2" else "hidden_act", _ACT.get(family))
