@@ -24,6 +24,7 @@ _EXPORTS = {
     "live_bytes": "rankzero.observe.live",
     "saved_tensors": "rankzero.observe.saved",
     "watch_step": "rankzero.observe.step",
+    "mark": "rankzero.observe.mark",
     "moment": "rankzero.observe.moment",
     "Moment": "rankzero.observe.moment",
     "doctor": "rankzero.machine",

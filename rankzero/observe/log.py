@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 
-from rankzero.observe.observation import Frame, Message
+from rankzero.observe.observation import Frame, Mark, Message
 
 
 @dataclass
@@ -14,6 +14,7 @@ class RankLog:
 
     Attributes:
         messages: its calls in order.
+        marks: what it noted about itself, in order.
         waiting: the messages whose ``wait`` it has entered and not left; empty if it waits for nothing.
         where: the learner's line of that wait.
         in_wait: whether it is inside a wait at all.
@@ -22,6 +23,7 @@ class RankLog:
     """
 
     messages: list[Message] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
     waiting: list[Message] = field(default_factory=list)
     where: Frame | None = None
     in_wait: bool = False
@@ -74,6 +76,8 @@ def _event(log: RankLog, waits: list, rank: int, event: dict) -> None:
                 reduce_op=event.get("reduce"),
             )
         )
+    elif event["e"] == "mark":
+        log.marks.append(Mark(rank, event["name"], event["t"], event["calls"]))
     elif event["e"] == "wait":
         waits.append((event["i"], where))
     elif event["e"] == "done":

@@ -64,6 +64,23 @@ class Message:
         return f"{self.kind}{what}" + ("" if self.peer is None else f", root rank {self.peer}")
 
 
+@dataclass(frozen=True)
+class Mark:
+    """Something that a rank noted about itself, by :func:`rankzero.mark`.
+
+    Attributes:
+        rank: the global rank.
+        name: what it noted.
+        seconds: when, since the ranks began.
+        calls: how many calls into torch.distributed it had made by then: the index of its next message.
+    """
+
+    rank: int
+    name: str
+    seconds: float
+    calls: int
+
+
 @dataclass
 class Observation:
     """A call on ``ranks`` ranks, as it was seen from outside.
@@ -75,6 +92,7 @@ class Observation:
         peak_live_bytes: by rank, the most bytes of tensors alive at once that were made during the call.
         kept_bytes: by rank, the bytes of such tensors still alive at its end.
         seconds: how long the call took, start of the ranks not counted.
+        marks: what the ranks noted about themselves, ordered by rank, then by time.
     """
 
     ranks: int
@@ -83,6 +101,7 @@ class Observation:
     peak_live_bytes: list[int] = field(default_factory=list)
     kept_bytes: list[int] = field(default_factory=list)
     seconds: float = 0.0
+    marks: list[Mark] = field(default_factory=list)
 
     def of_rank(self, rank: int) -> list[Message]:
         """The messages of one rank, in the order in which it made them."""
@@ -109,11 +128,15 @@ class Observation:
 
         return heat_map(self)
 
-    def timeline(self):
-        """A picture of the ranks over time: when each call was made and when it was complete."""
+    def timeline(self, since: str | None = None):
+        """A picture of the ranks over time: when each call was made and when it was complete, and their marks.
+
+        Args:
+            since: leave out what was before the first mark of this name.
+        """
         from rankzero.draw import timeline
 
-        return timeline(self)
+        return timeline(self, since)
 
     def steps(self):
         """A picture of the sends, round by round: which rank sent to which."""

@@ -121,6 +121,7 @@ class Outcome:
             peak_live_bytes=[end.peak_bytes for end in self.ends],
             kept_bytes=[end.kept_bytes for end in self.ends],
             seconds=self.seconds,
+            marks=[mark for log in self.logs for mark in log.marks],
         )
 
     def raise_for_failure(self) -> None:
