@@ -815,7 +815,7 @@ print(f"it takes {cards}     your guess: {my_guess}")
 
 # %% measure
 needed = images / deadline_hours / 3600
-print(f"decode: {needed / 800:.0f} cores at 800 images/s each; storage: {needed * 110e3 / 1e9:.1f} GB/s at 110 KB an image")
+print(f"decode: {math.ceil(needed / 800)} cores at 800 images/s each; storage: {needed * 110e3 / 1e9:.1f} GB/s at 110 KB an image")
 gradient_bytes, backward_ms = 25.56e6 * 4, 2 / 3 * 256 / 551 * 1e3
 for name, gb_per_s in (("10 Gbit/s Ethernet", 1.2), ("100 Gbit/s", 12)):
     all_reduce_ms = 2 * 31 / 32 * gradient_bytes / gb_per_s / 1e6
