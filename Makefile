@@ -17,8 +17,8 @@ $(STAMP): pyproject.toml constraints.txt scripts/install_torch.py
 	@echo "setting up $(VENV) with $(PYTHON)"
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	@$(VENV)/bin/python scripts/install_torch.py
-	@echo "installing the course, JupyterLab, nbgrader and the test tools"
-	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt -e '.[lab,dev]'
+	@echo "installing the course, JupyterLab, nbgrader, transformers and peft, and the test tools"
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt -e '.[lab,dev,finetune]'
 	@touch $@
 
 lab: $(STAMP) ## set everything up and open JupyterLab on lesson 00 (PORT=… to choose the port)
@@ -49,7 +49,7 @@ demo: $(STAMP) ## grade a small class of submissions and show the result
 
 bench: $(STAMP) ## every benchmark; exits 1 if a bar is missed
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt -e '.[bench]'
-	@status=0; for script in benchmarks/launch.py benchmarks/all_reduce.py; do echo "== $$script"; $(RUN) $$script || status=1; done; exit $$status
+	@status=0; for script in benchmarks/launch.py benchmarks/all_reduce.py benchmarks/zero.py benchmarks/vram.py; do echo "== $$script"; $(RUN) $$script || status=1; done; exit $$status
 
 clean: ## remove the environment and what tests leave; work/ and grades stay
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache

@@ -132,8 +132,7 @@ my_guess = None  # times the weights
 # </details>
 # <details><summary>Hint 2</summary>
 #
-# Give the class an `__init__` that calls `super().__init__()` and sets `self.peak = 0`, and enter it with
-# `with Watcher() as watcher: step()`.
+# Give the class an attribute `peak`, and enter it with `with Watcher() as watcher: step()`.
 #
 # </details>
 # <details><summary>If you see this error</summary>
@@ -375,7 +374,6 @@ my_guess = None  # bits per weight
 # <details><summary>If you see this error</summary>
 #
 # - *The fp32 master copy is missing*: 4 + 4 + 4 bytes with the optimizer.
-# - *Frozen weights have no gradient*: multiply by `trainable`.
 # - *without double quantization*: 1/64 byte for the scales, and 4/(64 · 256) for the scales' scales.
 #
 # </details>
@@ -467,10 +465,9 @@ kept = rankzero.saved_tensors(block, x, angles)
 kept
 
 # %% [markdown]
-# Take your time with this list; the next exercise is in it. Divide each row by 100 tokens, and put a name to
-# it: 1,024 bytes are 4h (fp32!), 512 bytes are 2h or 2q, 1,376 bytes are 2f, 128 bytes are 2k. Attention by
-# SDPA keeps queries, keys, values, its output, and one fp32 number per head; nothing quadratic. The two
-# tables of cosines and sines are shared by all blocks.
+# Take your time with this list; the next exercise is in it. Divide each row by 100 tokens, and name it: 1,024
+# bytes are 4h (fp32!), 512 are 2h or 2q, 1,376 are 2f, 128 are 2k. Attention by SDPA keeps queries, keys, values,
+# its output, and one fp32 number per head; nothing quadratic. All blocks share the cosines and sines.
 
 # %% measure
 print(f"{kept.total_bytes / 100:,.0f} bytes per token, {kept.total_bytes / x.nbytes:.1f} × the input", end="     ")
@@ -489,8 +486,8 @@ print("your guess:", my_guess)
 #
 # **Expected** for the block above, times 5, with 3 × 64 tokens: the check shows it.
 #
-# - Count storages: all blocks, and what comes after them: the last norm keeps tensors as the other norms do,
-#   and the head keeps its input. Leave out parameters, logits and loss.
+# - Count storages: all blocks, the last norm, which keeps tensors as the others do, and the input of the head.
+#   Leave out parameters, logits and loss.
 # - With `checkpointing`: the inputs of all blocks, plus everything that one block keeps.
 # - Keys of `config` as before. Within 3 %, for hidden sizes of 256 and more; small things (token ids, cosines)
 #   may be left out.
@@ -598,7 +595,7 @@ my_guess = None  # GiB
 #
 # <details><summary>Hint</summary>
 #
-# Which of the tensors in the list above are alive at moment 4? Only one of those that were made is gone.
+# Which of these tensors are alive at moment 4? Only one is gone.
 #
 # </details>
 
@@ -657,7 +654,6 @@ print(f"8,192 tokens of Llama 3: {logits_bytes(128256, 1, 8192) / GIB:.1f} GiB  
 # <details><summary>If you see this error</summary>
 #
 # - *That overflows the card*: return the end of the interval that fits.
-# - *the last power of two that fits*: the second half of the search is missing.
 # - *compare with <=*: a need that is just the size of the card still fits.
 #
 # </details>
@@ -734,9 +730,9 @@ print(f"by measuring {by_runs}, by your formulas {by_sums}     your guess: {my_g
 # | QLoRA, 13–14B | 18–24 GB |
 # | full, 7B | more than 100 GB |
 #
-# Micro-batch, length, optimizer: not a word. `rankzero.vram.estimate` does what you did by hand, with all
-# moments of a step, the allocator and the CUDA context. Which of the four is a *need*, which is merely the
-# *size of a card*, and which holds for one recipe only?
+# Micro-batch, length, optimizer: not a word. `rankzero.vram.estimate` does what you did, with all moments of a
+# step, the allocator and the CUDA context. Which of the four is a *need*, which merely the *size of a card*, and
+# which holds for one recipe only?
 #
 # **Predict.** How many GiB does QLoRA on Llama 2 7B need, with 1 × 2,048 tokens, checkpointing, and rank 16 on
 # all linear layers?
@@ -776,9 +772,10 @@ bytes_by_part(parts, {"T4": 15360 * MIB, "RTX 4090": 24564 * MIB, "A100 80 GB": 
 # - **LoRA 7B, 20–24 GB**: again a card. 14 to 16 GiB with one sequence, so a 16 GB card *just* fails or just
 #   fits: a T4 has 15.0 GiB, no more. The next size is 24.
 # - **QLoRA 13B, 18–24 GB**: conservative; 9 to 17 GiB.
-# - **Full 7B, more than 100 GB**: a real need, but of *mixed-precision AdamW*. Pure bf16 halves it, 8-bit states
-#   bring it to 40 GiB. torchtune trains an 8B fully in 18.9 GiB: paged 8-bit AdamW, and the optimizer's step
-#   inside backward, so that hardly a gradient ever lives. Whoever says "full" has to name the recipe.
+# - **Full 7B, more than 100 GB**: a real need, but of *mixed-precision AdamW*: 16 bytes per parameter, and the
+#   temporaries of its step. Pure bf16 needs half or less, 8-bit states 40 GiB. torchtune trains an 8B fully in 18.9
+#   GiB: paged 8-bit AdamW, and the optimizer's step inside backward, so that hardly a gradient ever lives. Whoever
+#   says "full" has to name the recipe.
 #
 # ### What others estimate
 #
@@ -802,9 +799,10 @@ for length in (512, 8192):
     print(f"ours, fp32 weights and bf16 compute, 4 × {length}: {needed:.0f} GiB")
 
 # %% [markdown]
-# It knows neither activations nor logits nor LoRA, and no length. For full fine-tuning with short sequences, where
-# states rule, it comes near. On the command line, `rankzero vram MODEL …` is ours, `--fit` finds the largest
-# micro-batch, and `benchmarks/vram.py` says how far off each estimator is on published measurements.
+# It knows neither activations nor logits nor LoRA, and no length; nor does it name the moment. For full fine-tuning
+# in fp32, where states rule, it leaves out the temporaries of the step. On the command line, `rankzero vram MODEL
+# …` is ours, and `--fit` finds the largest micro-batch; `benchmarks/vram.py` says how far off each estimator is on
+# published measurements.
 #
 # Try it: which single change brings full, pure bf16 fine-tuning of a 7B onto a card of 48 GB?
 
@@ -817,8 +815,8 @@ calculator()
 # The tensors are the same; three things come on top.
 #
 # - **The caching allocator.** PyTorch takes memory from the driver in segments of 2 or 20 MiB and more, and keeps
-#   what is freed. `torch.cuda.memory_allocated()` counts live tensors, `memory_reserved()` the segments. Blocks
-#   are rounded to 512 bytes. Where sizes change, holes remain; `expandable_segments` closes most of them.
+#   what is freed. `torch.cuda.memory_allocated()` counts live tensors, `memory_reserved()` the segments. Where
+#   sizes change, holes remain; `expandable_segments` closes most of them.
 # - **The CUDA context**: kernels and the driver's own, outside of both counters. Only `nvidia-smi` shows it.
 # - **A card is smaller than its name.** ECC takes a sixteenth on a T4, L4, A10 and L40S.
 #
@@ -847,8 +845,7 @@ if torch.cuda.is_available():
     print(f"logits {logits_bytes(4000, 8, 512) / MIB:.1f} MiB")
     print(f"reserved {torch.cuda.memory_reserved() / MIB:.0f} MiB, used on the card {(total - free) / MIB:.0f} MiB")
 else:
-    print("No GPU here. With one, this cell compares the allocator's peak with your formulas,")
-    print("and shows how much more than that the card has given away.")
+    print("No GPU here. With one, this cell compares the allocator's peak with your formulas, and with the card's.")
 from rankzero.gpus import GPUS
 
 print({name: round(gpu.usable_mib / 1024, 1) for name, gpu in GPUS.items()}, "GiB")

@@ -526,7 +526,8 @@ print(f"rank 0 sent {sent / 2**20:g} MiB in backward     your guess: {my_guess}"
 # stage 2 sends what plain data parallelism sends, and holds far less.
 #
 # One thing is left to the large libraries. Here the whole gradient is there for a moment, before it is cut: the
-# peak is that of stage 1. DeepSpeed and FSDP reduce bucket by bucket while backward runs, as your `HandDDP` did.
+# peak is no lower than in stage 1. DeepSpeed and FSDP reduce bucket by bucket while backward runs, as your
+# `HandDDP` did.
 #
 # > **A good place to stop.** Save; next time run all cells up to here and go on.
 #
@@ -625,8 +626,8 @@ my_guess = None  # blocks
 #    block to finish is the first of the model: `backward(loss)` sees to that.
 # 6. **`step()`** and **`zero_grad()`**, on shards.
 #
-# - Blocks may have no weights, unequal sizes, unused parameters; the first may get integers (an embedding). A
-#   block's own forward may call `torch.utils.checkpoint.checkpoint(…, use_reentrant=False)`.
+# - Blocks may have no weights, or unequal sizes; the first may get integers (an embedding). A block's own forward
+#   may call `torch.utils.checkpoint.checkpoint(…, use_reentrant=False)`.
 # - `gradient_shards()` is a list with one shard for each block that has weights: ⌈N/n⌉ elements of its flat
 #   gradients. `full_state_dict()` returns on every rank what `blocks.state_dict()` would, whole.
 #

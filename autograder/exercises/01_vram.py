@@ -6,7 +6,8 @@ from autograder.exercise import Exercise, Question
 from autograder.exercises.batches import LARGEST_MICRO_BATCH
 from autograder.exercises.common import make_quiz
 from autograder.exercises.counting import COUNT_PARAMETERS
-from autograder.exercises.kept import ACTIVATION_BYTES, LOGITS_BYTES
+from autograder.exercises.kept import ACTIVATION_BYTES
+from autograder.exercises.logits import LOGITS_BYTES
 from autograder.exercises.peaks import MEASURED_PEAK
 from autograder.exercises.states import STATE_BYTES
 
@@ -22,8 +23,8 @@ QUESTIONS = (
         options={
             "a": "14 GB: two bytes per parameter.",
             "b": "56 GB: weights, gradients and two moments in bf16.",
-            "c": "84 GB: weights, gradients and two fp32 moments.",
-            "d": "112 GB: two bytes each for weights and gradients, twelve for master copy and moments.",
+            "c": "84 GB: two bytes each for weights and gradients, eight for the two fp32 moments.",
+            "d": "112 GB: sixteen bytes per parameter, twelve of them with the optimizer.",
         },
         right="7ff43c60f3c7a9db",
         why=(
@@ -38,8 +39,8 @@ QUESTIONS = (
             "micro-batch. What happens to the activations?"
         ),
         options={
-            "a": "They shrink a little: frozen linear layers keep no input, but gradients still flow through all else.",
-            "b": "They vanish: frozen layers need nothing for backward.",
+            "a": "They shrink a little: frozen linear layers keep no input; the gradient still flows through all else.",
+            "b": "They vanish: autograd keeps nothing for a frozen layer, and nearly all layers are frozen now.",
             "c": "They shrink as the trained parameters do, to less than a hundredth.",
             "d": "They double, since each adapter keeps what its layer keeps.",
         },
@@ -56,8 +57,8 @@ QUESTIONS = (
             "What do the logits cost at the peak of the loss, and what does checkpointing the blocks change in that?"
         ),
         options={
-            "a": "2.1 GB; checkpointing removes it.",
-            "b": "14.7 GB; checkpointing the blocks changes nothing, the logits are behind the last block.",
+            "a": "2.1 GB; checkpointing removes it, since each block's logits are made again in backward.",
+            "b": "14.7 GB; checkpointing the blocks changes nothing in it.",
             "c": "4.2 GB; checkpointing halves it.",
             "d": "0.3 GB; too little to count.",
         },

@@ -16,8 +16,8 @@ QUESTIONS = (
     Question(
         key="q1",
         text=(
-            "A team's data parallelism sums gradients over 8 ranks and never divides. Their loss curve with AdamW looks "
-            "as it should. Where would the mistake show first?"
+            "A team's data parallelism sums gradients over 8 ranks and never divides. Their loss curve with "
+            "AdamW looks as it should. Where would the mistake show first?"
         ),
         options={
             "a": "Nowhere: the learning rate makes up for it.",
@@ -27,16 +27,16 @@ QUESTIONS = (
         },
         right="30c0fc6e8045a217",
         why=(
-            "AdamW divides the gradient by its own size, so a constant factor hardly changes its step; all ranks are wrong "
-            "in the same way. SGD takes 8 times the step, and clipping by norm sets in 8 times too early. Compare "
-            "gradients before an optimizer sees them."
+            "AdamW divides the gradient by its own size, so a constant factor hardly changes its step; all "
+            "ranks are wrong in the same way. SGD takes 8 times the step, and clipping by norm sets in 8 times "
+            "too early. Compare gradients before an optimizer sees them."
         ),
     ),
     Question(
         key="q2",
         text=(
-            "A model has 100 MB of gradients. Somebody raises `bucket_cap_bytes` from 25 MiB to 1 GiB, since large messages "
-            "use the link better. What happens?"
+            "A model has 100 MB of gradients. Somebody raises `bucket_cap_bytes` from 25 MiB to 1 GiB, since "
+            "large messages use the link better. What happens?"
         ),
         options={
             "a": "One bucket is left; it can leave only when backward is over, so nothing overlaps.",
@@ -46,15 +46,15 @@ QUESTIONS = (
         },
         right="7833d3b13d526b61",
         why=(
-            "A bucket is sent when its last gradient is there. With a single one this is the very last gradient. At 25 MiB "
-            "the link is used well already, and three of four buckets travel while backward runs."
+            "A bucket is sent when its last gradient is there. With a single one this is the very last "
+            "gradient. At 25 MiB the link is used well already, and three of four buckets travel while backward runs."
         ),
     ),
     Question(
         key="q3",
         text=(
-            "4 ranks, 100 MB of gradients, 8 micro-batches per optimizer step. How much does each rank send per step, with "
-            "`no_sync` for all but the last micro-batch, and without it?"
+            "4 ranks, 100 MB of gradients, 8 micro-batches per optimizer step. How much does each rank send "
+            "per step, with `no_sync` for all but the last micro-batch, and without it?"
         ),
         options={
             "a": "100 MB and 800 MB",
@@ -64,8 +64,8 @@ QUESTIONS = (
         },
         right="f94a07c1e375b0a1",
         why=(
-            "An all-reduce makes each rank send 2(n−1)/n times the size, 150 MB at 4 ranks. With `no_sync` there is one per "
-            "optimizer step, without it one per micro-batch: 8 × 150 MB."
+            "An all-reduce makes each rank send 2(n−1)/n times the size, 150 MB at 4 ranks. With `no_sync` "
+            "there is one per optimizer step, without it one per micro-batch: 8 × 150 MB."
         ),
     ),
 )

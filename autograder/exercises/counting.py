@@ -116,7 +116,8 @@ def _count(case: Case, seen: Observation) -> str | None:
             cause = _cause(config, round(got - right), got / right)
             if case.hidden:
                 return f"A {config['model_type']} model is counted wrong. {cause}".strip()
-            return f"It counted {got:,.0f}; this {config['model_type']} model has {right:,} parameters. {cause}".strip()
+            shown = f"{got:,.0f}" if got == round(got) else f"{got:g}"
+            return f"It counted {shown}; this {config['model_type']} model has {right:,} parameters. {cause}".strip()
     return None
 
 
@@ -124,6 +125,8 @@ def _cause(config: dict[str, Any], off_by: int, ratio: float) -> str:
     """What the difference is made of: one usual slip, or two."""
     if ratio in (2.0, 4.0):
         return "Is that bytes? The number of parameters was asked for."
+    if 0 < ratio < 1e-5:
+        return "Is that in millions or billions? The number itself was asked for."
     causes = {difference: say for difference, say in reversed(_slips(config)) if difference}
     if off_by in causes:
         return causes[off_by]

@@ -46,7 +46,8 @@ def formula_verdict(
             continue
         if also is not None and math.isclose(got, also(*arguments), rel_tol=tolerance):
             continue
-        cause = slip_of(slips, arguments, got, min(1e-6, tolerance) if tolerance < 1e-3 else tolerance / 8)
+        cause = "A negative number: did a 32-bit integer overflow?" if got < 0 <= right else ""
+        cause = cause or slip_of(slips, arguments, got, max(1e-6, tolerance / 20))
         if case.hidden:
             return f"The result is wrong. {cause}".strip()
         shown = signature(*arguments) if callable(signature) else f"{signature} = {', '.join(map(_word, arguments))}"

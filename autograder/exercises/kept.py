@@ -1,4 +1,4 @@
-"""Exercises activation_bytes and logits_bytes: what a forward leaves behind for its backward."""
+"""Exercise activation_bytes: what a Llama's forward leaves behind for its backward."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from autograder.exercise import Case, Exercise, Judgement
 from autograder.exercises.common import as_number
 from autograder.exercises.formulas import Slip, formula_case, formula_verdict
 from rankzero.observe.observation import Observation
-from rankzero.vram.activations import LOGITS, block
+from rankzero.vram.activations import block
 from rankzero.vram.model import load_model
 from rankzero.vram.run import Run
 
 LESSON = "01_vram"
-
-# -- activation_bytes -------------------------------------------------------------------------------------
 
 SAVED = "all blocks, saved for backward"
 GROUPED = "grouped queries and head_dim"
@@ -120,10 +118,6 @@ def _slip(formula, checkpointed: bool | None, say: str) -> Slip:
     return slip, say
 
 
-def _scaled(factor: float, say: str) -> Slip:
-    return lambda *call: factor * true_activation_bytes(*call), say
-
-
 _WIDE_NORM = "A norm computes in fp32 and keeps x so, 4 bytes each, beside the bf16 value: look at the list again."
 
 
@@ -197,13 +191,27 @@ def _checkpointed_slips() -> list[Slip]:
     ]  # fmt: skip
 
 
+def _about(config: dict[str, Any], micro_batch: int, seq_len: int, checkpointing: bool) -> float:
+    """The same without what comes after the last block."""
+    more = 0 if checkpointing else per_token(config)["end"] * micro_batch * seq_len
+    return true_activation_bytes(config, micro_batch, seq_len, checkpointing) - more
+
+
 _ALWAYS: list[Slip] = [
-    (lambda c, b, s, k: true_activation_bytes(c, 1, s, k), "`micro_batch` is not in it: tokens = micro_batch · seq."),
-    (lambda c, b, s, k: true_activation_bytes(c, b, 1, k), "`seq_len` is not in it: tokens = micro_batch · seq_len."),
-    _scaled(1 / 2**30, "That is in GiB; bytes were asked for."),
-    _scaled(1 / 1e9, "That is in GB; bytes were asked for."),
-    _scaled(0.5, "Is that the number of elements? A bf16 value has 2 bytes."),
-    _scaled(2.0, "That is fp32; the model computes in bf16."),
+    slip
+    for right in (true_activation_bytes, _about)
+    for slip in (
+        (lambda c, b, s, k, right=right: right(c, 1, s, k), "`micro_batch` is not in it: tokens = micro_batch · seq."),
+        (lambda c, b, s, k, right=right: right(c, b, 1, k), "`seq_len` is not in it: tokens = micro_batch · seq_len."),
+        (lambda *call, right=right: right(*call) / 2**30, "That is in GiB; bytes were asked for."),
+        (lambda *call, right=right: right(*call) / 1e9, "That is in GB; bytes were asked for."),
+        (lambda *call, right=right: right(*call) / 2, "Is that the number of elements? A bf16 value has 2 bytes."),
+        (lambda *call, right=right: right(*call) * 2, "That is fp32; the model computes in bf16."),
+        (
+            lambda *call, right=right: right(*call) + 2 * load_model(call[0]).parameters,
+            "Parameters are not part of it.",
+        ),
+    )
 ]
 
 
@@ -213,6 +221,10 @@ def _activations(case: Case, seen: Observation) -> str | None:
         return f"{config['num_hidden_layers']} blocks of {config['hidden_size']}, {micro_batch} × {seq_len} tokens{how}"
 
     slips = [*_ALWAYS, *_saved_slips(), *_checkpointed_slips()]
+    slips += [
+        (lambda *call, right=right: right(*call) + 2 * load_model(call[0]).parameters, "Parameters are not part of it.")
+        for right in (true_activation_bytes, _about)
+    ]
     return formula_verdict(case, seen, true_activation_bytes, words, slips, TOLERANCE, also=_with_the_end)
 
 
@@ -227,70 +239,5 @@ ACTIVATION_BYTES = Exercise(
     ),
     cases=activation_cases,
     drive=drive_activations,
-    process_group=False,
-)
-
-# -- logits_bytes -----------------------------------------------------------------------------------------
-
-ONE_TOKEN = "bytes per logit at the peak"
-ALL_TOKENS = "all tokens, the whole vocabulary"
-
-
-def drive_logits(answers: SimpleNamespace, inputs: dict[str, Any]) -> Any:
-    return [as_number(answers.logits_bytes(*arguments)) for arguments in inputs["calls"]]
-
-
-def true_logits_bytes(vocab_size: int, micro_batch: int, seq_len: int) -> float:
-    return LOGITS["hf_kept"] * vocab_size * micro_batch * seq_len
-
-
-def logits_cases(rng: random.Random) -> list[Case]:
-    def calls(count: int) -> list[tuple]:
-        return [(rng.randint(10**3, 3 * 10**5), rng.randint(2, 32), rng.randint(100, 9000)) for _ in range(count)]
-
-    one = [(rng.randint(10**3, 3 * 10**5), 1, 1) for _ in range(3)]
-    return [
-        formula_case("one token", [(32000, 1, 1), (128256, 1, 1)], ONE_TOKEN),
-        formula_case("8 × 2048 tokens of Llama 3", [(128256, 8, 2048)], ALL_TOKENS),
-        formula_case("one token of other vocabularies", one, ONE_TOKEN, hidden=True),
-        formula_case("other micro-batches", calls(5), ALL_TOKENS, hidden=True),
-    ]
-
-
-_PER_LOGIT = {
-    1: "Each logit has several bytes: the bf16 logits 2, and what the loss makes of them in fp32.",
-    2: "That is the bf16 logits alone; the loss makes three fp32 tensors of that size.",
-    4: "That is one fp32 copy alone; count all tensors of that size that are alive at once.",
-    6: "Backward is missing: the NLL sends back a gradient, and log-softmax makes the logits' gradient of it.",
-    8: "Backward holds more: bf16 logits 2, log-probabilities 4, and two fp32 gradients.",
-    10: "One fp32 tensor is missing: log-probabilities, the NLL's gradient and the logits' gradient are three.",
-    12: "The bf16 logits are still referenced: 2 bytes more.",
-    16: "The logits are bf16, 2 bytes, not fp32.",
-    18: "The fp32 copy of the logits is gone when backward peaks: nothing keeps it.",
-}
-
-
-def _logits(case: Case, seen: Observation) -> str | None:
-    def scaled(bytes_each: float):
-        return lambda v, b, s: bytes_each * v * b * s
-
-    slips: list[Slip] = [
-        (lambda v, b, s: 14 * v * s, "`micro_batch` is not in it."),
-        (lambda v, b, s: 14 * v * b, "`seq_len` is not in it."),
-        (lambda v, b, s: 14 * v * b * (s - 1), "Count all seq_len positions; the last one's logits exist, too."),
-        (scaled(14 / 2**30), "That is in GiB; bytes were asked for."),
-        (scaled(14 / 1e9), "That is in GB; bytes were asked for."),
-        *((scaled(each), say) for each, say in _PER_LOGIT.items()),
-    ]
-    return formula_verdict(case, seen, true_logits_bytes, "vocab_size, micro_batch, seq_len", slips)
-
-
-LOGITS_BYTES = Exercise(
-    id="logits_bytes",
-    lesson=LESSON,
-    names=("logits_bytes",),
-    judgements=(Judgement(ONE_TOKEN, 1, _logits), Judgement(ALL_TOKENS, 1, _logits)),
-    cases=logits_cases,
-    drive=drive_logits,
     process_group=False,
 )

@@ -165,7 +165,7 @@ def units(kind: str, k: int) -> dict[str, float]:
 
 def peak_cases(rng: random.Random) -> list[Case]:
     def size() -> int:
-        return rng.randrange(2**18, 2**19, 1024)
+        return rng.randrange(2**17, 2**18, 1024)
 
     def case(name: str, judgement: str, *steps: tuple[str, int], hidden: bool = False) -> Case:
         return Case(name, [{"steps": [(kind, size(), k) for kind, k in steps]}], (judgement,), hidden=hidden)

@@ -31,10 +31,10 @@ def kept(case: Case, seen: Observation) -> str | None:
                 "weights: free each block once its gradients are reduced."
             )
         if result["after_backward"] > case.inputs[0]["most"]:
+            cause = _kept_cause(result["after_backward"] - 4 * shards, whole)
             return (
                 f"After backward rank {rank} holds {_kib(result['after_backward'])}; its shards of weights, gradients "
-                f"and AdamW's states are {_kib(4 * shards)}. "
-                + _kept_cause(result["after_backward"] - 4 * shards, whole)
+                f"and AdamW's states are {_kib(4 * shards)}. {cause}"
             )
         if result["kept"] > case.inputs[0]["most"]:
             return (

@@ -27,7 +27,7 @@ KEPT = "between uses a rank holds its shards only"
 PEAK = "whole weights of few blocks at once"
 
 PLAIN = (("linear", 4, 5), ("tanh",), ("linear", 5, 5), ("tanh",), ("linear", 5, 3))
-MIXED = (("embedding", 7, 5), ("scaled", 5), ("relu in place",), ("linear", 5, 9), ("checkpointed", 9), ("idle", 9))
+MIXED = (("embedding", 7, 5), ("scaled", 5), ("relu in place",), ("linear", 5, 9), ("checkpointed", 9))
 OTHER = (("embedding", 5, 6), ("tied", 6), ("tanh",), ("scaled", 6), ("linear", 6, 1))
 #: Blocks of the memory cases are wide enough that activations hardly count.
 WIDTH = 96

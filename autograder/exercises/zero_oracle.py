@@ -34,6 +34,8 @@ class Habit:
     eps_in_root: bool = False
 
 
+#: What an update has to be, where nothing more can be told about a wrong one.
+UPDATE = "AdamW's update is p *= 1 − lr · weight_decay, then p −= lr · m̂ / (√v̂ + eps), with m̂ and v̂ bias-corrected."
 #: Wrong habits, from the most telling to the most general, with the sentence for the learner.
 HABITS = (
     Habit("The weights are not decayed: `weight_decay` is lost on the way.", decay="none"),

@@ -36,27 +36,34 @@ class Checkpointed(nn.Module):
 
 
 class Scaled(nn.Module):
-    """A weight for each feature, a buffer, and a layer that only some batches pass."""
+    """A weight for each feature, and a buffer."""
 
     def __init__(self, width: int):
         super().__init__()
-        self.scale, self.extra = nn.Parameter(torch.ones(width)), nn.Linear(width, width)
+        self.scale = nn.Parameter(torch.ones(width))
         self.register_buffer("shift", torch.linspace(-1, 1, width))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x * self.scale + self.shift
-        return x + self.extra(x) if x.detach().sum() > 0 else x
+        return x * self.scale + self.shift
 
 
-class Idle(nn.Module):
-    """A layer that is used, and one that never is."""
+class Sometimes(nn.Module):
+    """A layer that only some batches pass, so that some ranks have no gradient for it."""
 
     def __init__(self, width: int):
         super().__init__()
-        self.used, self.unused = nn.Linear(width, width), nn.Linear(width, 3)
+        self.extra = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.tanh(self.used(x))
+        return x + self.extra(x) if x.detach().sum() > 0 else x
+
+
+class Idle(nn.Linear):
+    """A layer with weights that nobody uses."""
+
+    def __init__(self, width: int):
+        super().__init__(width, width)
+        self.unused = nn.Linear(width, 3)
 
 
 class Tied(nn.Module):
@@ -80,6 +87,7 @@ def make_blocks(spec: list[tuple], seed: int, dtype: torch.dtype) -> nn.Sequenti
         "relu in place": lambda: nn.ReLU(inplace=True),
         "checkpointed": Checkpointed,
         "scaled": Scaled,
+        "sometimes": Sometimes,
         "idle": Idle,
         "tied": Tied,
         "layer": lambda width: nn.Sequential(nn.Linear(width, width), nn.Tanh()),
@@ -105,8 +113,7 @@ def loss_of(model: nn.Module, batch: tuple[Tensor, Tensor], parts: int) -> tuple
 def held_bytes(apart: list[Tensor], known: list[Tensor]) -> int:
     """Live bytes, without the storages of ``apart`` and without copies of values that stand in ``known``.
 
-    So weights that lie in a second, flat buffer are no optimizer state. Storages below 64 bytes (step
-    counters) are left out.
+    So weights in a second, flat buffer are no optimizer state. Storages below 64 bytes (counters) are left out.
     """
     values = torch.cat([known[0].new_zeros(1), *(tensor.detach().reshape(-1) for tensor in known)])
     places = {tensor.untyped_storage().data_ptr() for tensor in (*apart, values)}
@@ -143,6 +150,7 @@ def group_of(inputs: dict[str, Any]) -> dict[str, Any]:
 
 def drive_zero1(answers: SimpleNamespace, inputs: dict[str, Any]) -> dict[str, Any]:
     """Train parameters on given gradients; after each step, what they are and which calls it took."""
+    current().memory.stop_peak()
     parameters = [nn.Parameter(tensor.clone()) for tensor in inputs["parameters"]]
     given: Any = iter(parameters) if inputs["groups"] is None else []
     for settings in inputs["groups"] or []:
@@ -174,6 +182,7 @@ def drive_zero1(answers: SimpleNamespace, inputs: dict[str, Any]) -> dict[str, A
 
 def drive_zero2(answers: SimpleNamespace, inputs: dict[str, Any]) -> dict[str, Any]:
     """Train a model; per step the gradient shard and the weights, and what the last backward leaves behind."""
+    current().memory.stop_peak()
     model = make_blocks(inputs["spec"], inputs["seed"], inputs["dtype"])
     start = [parameter.detach().clone() for parameter in model.parameters()]
     zero = answers.Zero2(model, **inputs["options"], **group_of(inputs))
@@ -206,6 +215,7 @@ def drive_zero3(answers: SimpleNamespace, inputs: dict[str, Any]) -> dict[str, A
     blocks = make_blocks(inputs["spec"], inputs["seed"], inputs["dtype"])
     if inputs["do"] == "memory":
         return _memory_of_zero3(answers, inputs, blocks)
+    current().memory.stop_peak()
     zero = answers.Zero3(blocks, **inputs["options"], **group_of(inputs))
     del blocks
     outputs, shards = [], []
@@ -264,15 +274,13 @@ def _memory_of_zero3(answers: SimpleNamespace, inputs: dict[str, Any], blocks: n
 
 def _bytes_in(parameters: list[weakref.ref]) -> int:
     """Bytes of the storages that the model's own parameters hold now."""
-    alive = [tensor for tensor in (reference() for reference in parameters) if tensor is not None]
-    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in alive}
-    return sum(storages.values())
+    storages = [tensor.untyped_storage() for one in parameters if (tensor := one()) is not None]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
 def _listed(shards: Any) -> Any:
-    if not isinstance(shards, (list, tuple)):
-        return type(shards).__name__
-    return [bring_home(shard) for shard in shards]
+    listed = isinstance(shards, (list, tuple))
+    return [bring_home(shard) for shard in shards] if listed else type(shards).__name__
 
 
 def _state_dict(zero: Any) -> Any:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from autograder import compare
 from autograder.exercise import Case
 from autograder.exercises.common import torch_generator
-from autograder.exercises.zero_oracle import HABITS, AdamW, Habit, Settings
+from autograder.exercises.zero_oracle import HABITS, UPDATE, AdamW, Habit, Settings
 from autograder.exercises.zero_ranks import loss_of, make_blocks
 
 #: A micro-batch: inputs and targets.
@@ -183,13 +183,13 @@ def wrong_weights(
 
 
 def habit_of(case: Case, team: Sequence[int], got: Sequence[Tensor], step: int) -> str:
-    """The likeliest cause of wrong weights after a step, counted from 0; empty where none is known."""
+    """The likeliest cause of wrong weights after a step, counted from 0."""
     if all(map(_close, got, train(case, team).start)):
         return "The weights never change: is the updated shard never sent to the others, or not what `forward` uses?"
     for habit in HABITS:
         if all(map(_close, got, train(case, team, habit).weights[step])):
             return habit.cause
-    return ""
+    return UPDATE
 
 
 def _close(have: Tensor, want: Tensor) -> bool:

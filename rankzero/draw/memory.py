@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rankzero.draw.style import COLOURS, FAINT, INK, Picture, card, size_words
+from rankzero.draw.style import CARD, COLOURS, FAINT, INK, Picture, card, size_words
 from rankzero.observe.step import MOMENTS, PURPOSES, StepMemory
 
 #: purpose or part → colour and hatch, so that colour is not alone
@@ -79,7 +79,9 @@ def bytes_by_part(runs: Mapping[str, Mapping[str, float]], limits: Mapping[str, 
         axes.axvline(size / 2**30, color=INK, linewidth=1.1, linestyle="--")
         axes.text(size / 2**30, -0.62, f" {name}", color=INK, fontsize=8, ha="left", va="center")
     for row, total in enumerate(left):
-        axes.text(total, row, f" {total:.3g}", color=INK, fontsize=9, va="center")
+        box = {"facecolor": CARD, "edgecolor": "none", "pad": 0.8}
+        axes.annotate(f"{total:.3g}", (total, row), (4, 0), textcoords="offset points", color=INK, fontsize=9,
+                      va="center", bbox=box)  # fmt: skip
     axes.set_xlim(0, 1.1 * max([*left, *(size / 2**30 for size in limits.values()), 1e-9]))
     axes.set_ylim(len(runs) - 0.5, -0.85)
     axes.set_yticks(range(len(runs)), list(runs))

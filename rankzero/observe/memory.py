@@ -78,6 +78,7 @@ class MemoryMeter:
         self._made = Storages()
         self._older = Storages()
         self._traffic = False
+        self._peaks = True
 
     def before(self, func: Any, args: tuple, kwargs: dict) -> None:
         """Note an operator's inputs. ``torch.tensor`` makes its storage unseen and lifts it: that is new."""
@@ -92,6 +93,8 @@ class MemoryMeter:
         """Note an operator's outputs, and count."""
         for tensor in tensors_in((out,)):
             self._made.add(tensor, unless=self._older)
+        if not self._peaks:
+            return
         live = self.live_bytes()
         if live > self.peak_bytes and self._traffic:
             until = time.monotonic() + _SETTLE_SECONDS
@@ -113,8 +116,13 @@ class MemoryMeter:
         """The storages alive now, one by one; whoever keeps one keeps it alive."""
         return self._made.alive()
 
+    def stop_peak(self) -> None:
+        """Note no more peaks until they are restarted: where nobody asks for them, they only cost time."""
+        self._peaks = False
+
     def restart_peak(self) -> None:
         """Count the peak from now on."""
+        self._peaks = True
         self.peak_bytes = self.live_bytes()
 
 

@@ -217,14 +217,14 @@ def _adapters(model: Model, run: Run) -> dict[str, float]:
 def recomputed_peak(model: Model, run: Run) -> float:
     """Bytes per token at the worst moment of a checkpointed block's second forward, where adapters make it.
 
-    An adapter's output, that times its scale, and the frozen layer's output (of quantized layers a copy too) meet.
+    An adapter's output, that times its scale, and the frozen layer's output with a copy of it meet.
     """
     adapters = _adapters(model, run)
     if not adapters or run.stack == "litgpt":
         return 0.0
     c = compute_bytes(run)
     adapter = 4 if run.adapter_dtype == "fp32" and not run.autocast else 2
-    passing = (2 if run.method == "qlora" else 1) * c + 2 * max(adapter, c)
+    passing = 2 * c + 2 * max(adapter, c)
     parts = block(model, run).saved
     norm, f = parts["norms"] / 2, model.ffn * model.experts_per_token
     mlp_out = parts["MLP"] / (3 if model.gated else 1)

@@ -45,6 +45,11 @@ def reserved_overhead(model: Model, run: Run, moments: dict[str, Parts]) -> floa
     return overhead
 
 
+def traced_overhead(activations: float) -> float:
+    """The same for a step of which only the live tensors are known: the segments, and the holes in the activations."""
+    return SEGMENTS + HOLES * activations
+
+
 def context_bytes(run: Run) -> int:
     """What the process takes on the device besides the allocator."""
     return run.context_mib * 2**20 + (NCCL if run.gpus > 1 else 0)

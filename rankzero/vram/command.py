@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import sys
 from dataclasses import MISSING, fields
 from typing import Any, get_args, get_origin, get_type_hints
 
-from rankzero.gpus import GPUS, find_gpu
+from rankzero.gpus import GPUS, Gpu, find_gpu
 from rankzero.vram.accuracy import accuracy, groups
-from rankzero.vram.estimator import Estimate, estimate
+from rankzero.vram.allocator import context_bytes, traced_overhead
+from rankzero.vram.catalog import BUILT_IN
+from rankzero.vram.estimator import Estimate, estimate, run_words
 from rankzero.vram.fit import remedies, sizes, slowdown, trains_other
-from rankzero.vram.model import BUILT_IN, load_model
+from rankzero.vram.model import find_config, load_model
+from rankzero.vram.parameters import UnknownFamily
 from rankzero.vram.rows import Prediction, predict, read_rows
 from rankzero.vram.run import TARGETS, Run
 
@@ -115,10 +119,14 @@ def _number(name: str, text: str, kind: type) -> int | float:
 
 
 def _estimate(args: argparse.Namespace) -> int:
-    run, model = run_of(args), load_model(args.model)
+    run = run_of(args)
     if args.fit and args.gpu is None:
         raise ValueError(f"--fit: it needs --gpu; one of {', '.join(GPUS)}")
     card = None if args.gpu is None else find_gpu(args.gpu)
+    try:
+        model = load_model(args.model)
+    except UnknownFamily as unknown:
+        return _by_trace(args, run, card, unknown)
     result = estimate(model, run, card)
     report, lines = result.json(), [result.text()]
     if args.trace:
@@ -135,6 +143,37 @@ def _estimate(args: argparse.Namespace) -> int:
         lines.append(words)
     print(json.dumps(report) if args.json else "\n".join(lines))
     return 1 if result.fits is False else 0
+
+
+def _by_trace(args: argparse.Namespace, run: Run, card: Gpu | None, unknown: UnknownFamily) -> int:
+    """A model without closed formulas, such as an encoder or a vision model: what the real one takes."""
+    config, name = find_config(args.model)
+    if importlib.util.find_spec("transformers") is None:
+        raise ValueError(
+            f"{unknown}; with transformers (pip install 'rankzero[finetune]') the real model can be traced"
+        )
+    if args.fit:
+        raise ValueError(f"--fit: it needs closed formulas; {unknown}")
+    from rankzero.vram.tracer import trace
+
+    traced = trace(config, run)
+    parts = {part: size for part, size in traced.breakdown.items() if size}
+    parts["allocator"] = round(traced_overhead(traced.breakdown["activations"]))
+    parts["CUDA context"] = context_bytes(run)
+    needed = sum(parts.values())
+    fits = None if card is None else needed <= card.usable_bytes
+    if args.json:
+        report = {"model": name, "parameters": traced.parameters, "allocated_bytes": traced.peak_bytes}
+        report |= {"device_bytes": needed, "peak": traced.peak_moment, "phases": traced.phases, "breakdown": parts}
+        report |= {"gpu": None if card is None else card.name, "fits": fits, "trace_bytes": traced.peak_bytes}
+        print(json.dumps(report))
+    else:
+        print(f"{name}: {traced.parameters:,} parameters, {run_words(run)}; the real model, traced\n")
+        print("\n".join(f"  {part:<17} {size / GIB:9.2f} GiB" for part, size in parts.items()))
+        print(f"  {'on the device':<17} {needed / GIB:9.2f} GiB\n\nThe peak is at: {traced.peak_moment}.")
+        if card is not None:
+            print(f"On {card.name} ({card.usable_bytes / GIB:.1f} GiB usable) it {'fits' if fits else 'does not fit'}.")
+    return 1 if fits is False else 0
 
 
 def _fit(result: Estimate) -> tuple[dict[str, Any], str]:

@@ -117,30 +117,35 @@ class _Flash(torch.autograd.Function):
         return dq, dk, dv, None
 
 
-def nf4_linear(linear: torch.nn.Linear, double: bool, compute_dtype: torch.dtype) -> torch.nn.Module:
-    """A ``bitsandbytes`` Linear4bit in place of a linear layer, with a packed weight but no values.
+def flash(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Flash attention, whatever the dtype: the flash-attn package casts to half precision itself."""
+    return _Flash.apply(query, key, value, None)
+
+
+def nf4_linear(weight: torch.Tensor, bias: Any, double: bool, compute_dtype: torch.dtype) -> torch.nn.Module:
+    """A ``bitsandbytes`` Linear4bit for a weight [out, in], packed but without values.
 
     bitsandbytes' own layer cannot hold tensors without memory: its parameter class takes their marks off. This one
     is of its class, so that peft treats it alike, and computes as ``MatMul4Bit`` does on CUDA: forward and backward
     each dequantize the whole matrix to the compute dtype and let go of it after the product.
     """
-    return _linear4bit_class()(linear, double, compute_dtype)
+    return _linear4bit_class()(weight, bias, double, compute_dtype)
 
 
 def _linear4bit_class() -> type:
     from bitsandbytes.nn import Linear4bit
 
     class PackedLinear(Linear4bit):
-        def __init__(self, linear: torch.nn.Linear, double: bool, compute_dtype: torch.dtype) -> None:
+        def __init__(self, weight: torch.Tensor, bias: Any, double: bool, compute_dtype: torch.dtype) -> None:
             torch.nn.Module.__init__(self)
-            count = linear.weight.numel()
+            count = weight.numel()
             blocks = -(-count // 64)
-            make = linear.weight.new_empty
-            self.in_features, self.out_features = linear.in_features, linear.out_features
+            make = weight.new_empty
+            self.out_features, self.in_features = weight.shape
             self.compute_dtype = compute_dtype
             self.weight = torch.nn.Parameter(make(((count + 1) // 2, 1), dtype=torch.uint8), requires_grad=False)
             self.weight.compress_statistics, self.weight.quant_type = double, "nf4"
-            self.bias = linear.bias
+            self.bias = bias
             scales = {"code": make(16, dtype=torch.float32)}
             if double:
                 scales["absmax"] = make(blocks, dtype=torch.uint8)

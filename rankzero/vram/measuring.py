@@ -20,26 +20,18 @@ def measure(model: Any, run: Run) -> int:
         ValueError: the run cannot be run on one process (which field, and why), or the model cannot be built.
     """
     import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
 
-    from rankzero.observe.memory import MemoryMeter
+    from rankzero.vram.meter import Meter
     from rankzero.vram.workload import Workload
 
-    meter = MemoryMeter()
-
-    class Watching(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-            meter.before(func, args, kwargs or {})
-            out = func(*args, **(kwargs or {}))
-            meter.after(out)
-            return out
-
-    with torch.random.fork_rng([]), Watching():
+    meter = Meter()
+    with torch.random.fork_rng([]), meter:
         torch.manual_seed(0)
         work = Workload(model, run, fake=False)
-        meter.peak_bytes = 0
+        meter.declare(work.module.parameters(), "parameters")
+        meter.peaks.clear()
         for _ in range(2):
             for _ in range(min(run.accumulation, 2)):
                 work.forward().backward()
             work.step()
-    return meter.peak_bytes
+    return max(meter.peaks.values())

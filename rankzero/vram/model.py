@@ -11,7 +11,7 @@ from typing import Any
 
 from rankzero.vram.catalog import BUILT_IN
 from rankzero.vram.hub import fetch_config, is_hub_id
-from rankzero.vram.parameters import count_parameters
+from rankzero.vram.parameters import HEAD_DIM, count_parameters
 from rankzero.vram.run import Run
 
 
@@ -155,18 +155,24 @@ def load_model(source: str | dict[str, Any] | Model | Path) -> Model:
     """
     if isinstance(source, Model):
         return source
+    config, name = find_config(source)
+    return from_config(config, name)
+
+
+def find_config(source: str | dict[str, Any] | Path) -> tuple[dict[str, Any], str]:
+    """The ``config.json`` that a source names, of whatever family, and what to call the model. Raises ValueError."""
     if isinstance(source, dict):
-        return from_config(source, source.get("_name_or_path") or source.get("model_type", "model"))
+        return source, source.get("_name_or_path") or source.get("model_type", "model")
     path = Path(source)
     if path.is_dir():
         path = path / "config.json"
     if path.suffix == ".json" or path.is_file():
-        return from_config(_read(path), path.parent.name or path.stem)
+        return _read(path), path.parent.name or path.stem
     name = str(source).lower()
     if name in BUILT_IN:
-        return from_config(BUILT_IN[name], name)
+        return BUILT_IN[name], name
     if is_hub_id(str(source)):
-        return from_config(fetch_config(str(source)), str(source))
+        return fetch_config(str(source)), str(source)
     near = get_close_matches(name, BUILT_IN, n=3, cutoff=0.4)
     hint = f"; near it are {', '.join(near)}" if near else ""
     raise ValueError(
@@ -203,7 +209,7 @@ def from_config(config: dict[str, Any], name: str) -> Model:
         "ffn": get("moe_intermediate_size", "intermediate_size", "n_inner", default=4 * hidden),
         "heads": heads,
         "kv_heads": heads if family in ("gpt2", "gpt_neox") else get("num_key_value_heads", default=heads),
-        "head_dim": get("head_dim", default=hidden // heads),
+        "head_dim": get("head_dim", default=HEAD_DIM.get(family, hidden // heads)),
         "vocab": get("vocab_size"),
     }
     return Model(
@@ -213,8 +219,8 @@ def from_config(config: dict[str, Any], name: str) -> Model:
         tied=bool(config.get("tie_word_embeddings", family in _TIED)),
         gated=family not in _NOT_GATED,
         norm="layer" if family in _NOT_GATED else "rms",
-        experts=get("num_local_experts", "num_experts", default=1),
-        experts_per_token=get("num_experts_per_tok", default=1),
+        experts=get("num_local_experts", "num_experts", default=_EXPERTS.get(family, (1, 1))[0]),
+        experts_per_token=get("num_experts_per_tok", default=_EXPERTS.get(family, (1, 1))[1]),
         norms_per_layer=4 if family in ("gemma2", "gemma3", "gemma3_text") else 2,
         head_norms=family in ("qwen3", "qwen3_moe", "gemma3", "gemma3_text"),
         parallel=family in ("gpt_neox", "phi"),
@@ -233,6 +239,8 @@ def from_config(config: dict[str, Any], name: str) -> Model:
 
 #: Families that drop out in training unless their config says 0, with the keys' defaults.
 _DROPOUT = {"gpt2": {"attn_pdrop": 0.1, "resid_pdrop": 0.1}, "gpt_bigcode": {"attn_pdrop": 0.1, "resid_pdrop": 0.1}}
+#: Experts, and experts per token, where a config does not say.
+_EXPERTS = {"mixtral": (8, 2), "qwen3_moe": (128, 8)}
 _ACT = {"gpt2": "gelu_new", "phi": "gelu_new"}
 _TIED = ("gpt2", "gemma", "gemma2", "gemma3", "gemma3_text")
 _NOT_GATED = ("gpt2", "gpt_neox", "phi", "gpt_bigcode", "falcon")

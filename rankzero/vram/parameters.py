@@ -76,7 +76,7 @@ class _Sizes:
         self.tied = bool(config.get("tie_word_embeddings", family in _TIED))
         kv_heads = config.get("num_key_value_heads")
         self.kv_heads = _whole("num_key_value_heads", kv_heads) if kv_heads else _KV_HEADS.get(family, self.heads)
-        head_dim = config.get("head_dim") or _HEAD_DIM.get(family)
+        head_dim = config.get("head_dim") or HEAD_DIM.get(family)
         if not head_dim:
             head_dim, rest = divmod(self.hidden, self.heads)
             if rest:
@@ -112,7 +112,7 @@ _TIED = {"gemma", "gemma2", "gemma3_text", "gpt2", "gpt_bigcode", "starcoder2"}
 #: Defaults of the families' configuration classes, where they are not "as many as heads".
 _KV_HEADS = {"mistral": 8, "mixtral": 8, "qwen2": 32, "qwen3": 32, "gemma": 16, "gemma2": 4, "gemma3_text": 4}
 _KV_HEADS |= {"qwen2_moe": 16, "qwen3_moe": 4, "starcoder2": 2}
-_HEAD_DIM = {"gemma": 256, "gemma2": 256, "gemma3_text": 256, "qwen3": 128}
+HEAD_DIM = {"gemma": 256, "gemma2": 256, "gemma3_text": 256, "qwen3": 128}
 
 # -- parts that several families share --------------------------------------------------------------------
 
@@ -288,12 +288,8 @@ def _starcoder2(s: _Sizes) -> Iterable[Weight]:
     yield from _head(s)
 
 
-_FOUR_NORMS = (
-    "input_layernorm",
-    "post_attention_layernorm",
-    "pre_feedforward_layernorm",
-    "post_feedforward_layernorm",
-)
+_TWO_NORMS = ("input_layernorm", "post_attention_layernorm")
+_FOUR_NORMS = (*_TWO_NORMS, "pre_feedforward_layernorm", "post_feedforward_layernorm")
 _FAMILIES: dict[str, Callable[[_Sizes], Iterable[Weight]]] = {
     "llama": _llama_like(mlp_bias=True),
     "granite": _llama_like(mlp_bias=True),

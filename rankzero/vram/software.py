@@ -93,6 +93,11 @@ SOFTWARE: dict[str, dict[str, Any]] = {
     },
     # swift v2: lora_dropout_p 0.05; lengths differ from batch to batch; quantized models are prepared by peft.
     "ms-swift": {"lora_dropout": 0.05, "variable_length": True, "hf_loss": "hf_4_45"},
+    # torchtitan: fused AdamW, keys and values copied per query head, an fp32 loss; logits are deleted before backward.
+    "torchtitan": {"adamw": "adamw_fused", "repeat_kv": True, "hf_loss": "fp32"},
+    # peft's method comparison: transformers 4.50 and later, padded batches of varying length (so SDPA has a mask, and
+    # copies keys and values).
+    "peft/method_comparison": {"hf_loss": "hf", "variable_length": True, "repeat_kv": True},
     # transformers' anatomy page: context measured first; torch 1.10's zero_grad keeps the gradients' memory.
     "model_memory_anatomy.md": {"context_mib": 1343, "accumulation": 2},
     "llama-cookbook": {"adapter_dtype": "bf16", "fsdp": "fsdp1", "hf_loss": "hf_4_45"},

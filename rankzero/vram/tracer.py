@@ -56,7 +56,8 @@ def trace(model: Any, run: Run, kernels: str = "cuda") -> Trace:
 
     from rankzero.vram import meter as meters
     from rankzero.vram.cuda_like import cuda_like
-    from rankzero.vram.workload import Workload, refuse, values_unread
+    from rankzero.vram.without_memory import values_unread
+    from rankzero.vram.workload import Workload, refuse
 
     if kernels not in ("cuda", "cpu"):
         raise ValueError(f"kernels: {kernels!r} is not known; allowed are cuda, cpu")

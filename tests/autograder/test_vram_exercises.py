@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from autograder.exercises import batches, counting, kept, peaks
+from autograder.exercises import batches, counting, kept, logits, peaks
 from rankzero import live_bytes, saved_tensors
 from rankzero.llama import Block, Llama
 from rankzero.observe.memory import MemoryMeter
@@ -87,10 +87,10 @@ def test_checkpointed_it_is_the_inputs_and_one_block(seed):
 
 def test_fourteen_bytes_per_logit():
     def loss():
-        logits = torch.randn(64, 5000).bfloat16().requires_grad_()
-        F.cross_entropy(logits.float(), torch.zeros(64, dtype=torch.long)).backward()
+        made = torch.randn(64, 5000).bfloat16().requires_grad_()
+        F.cross_entropy(made.float(), torch.zeros(64, dtype=torch.long)).backward()
 
-    assert metered(loss).peak_bytes == pytest.approx(kept.true_logits_bytes(5000, 1, 64), rel=0.01)
+    assert metered(loss).peak_bytes == pytest.approx(logits.true_logits_bytes(5000, 1, 64), rel=0.01)
 
 
 def test_transformers_loss_takes_fourteen_bytes_per_logit_too():
@@ -98,10 +98,10 @@ def test_transformers_loss_takes_fourteen_bytes_per_logit_too():
     labels = torch.randint(5000, (1, 64))
 
     def loss():
-        logits = torch.randn(1, 64, 5000).bfloat16().requires_grad_()
-        loss_utils.ForCausalLMLoss(logits=logits, labels=labels, vocab_size=5000).backward()
+        made = torch.randn(1, 64, 5000).bfloat16().requires_grad_()
+        loss_utils.ForCausalLMLoss(logits=made, labels=labels, vocab_size=5000).backward()
 
-    assert metered(loss).peak_bytes == pytest.approx(kept.true_logits_bytes(5000, 1, 64), rel=0.01)
+    assert metered(loss).peak_bytes == pytest.approx(logits.true_logits_bytes(5000, 1, 64), rel=0.01)
 
 
 @pytest.mark.parametrize("seed", range(5))

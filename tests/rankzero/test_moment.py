@@ -27,6 +27,23 @@ def test_a_moment_tells_calls_live_bytes_and_the_peak():
     assert end == (1, 4040, 4040)
 
 
+def test_peaks_can_be_left_out_and_taken_up_again():
+    def body():
+        from rankzero.observe.recorder import current
+
+        current().memory.stop_peak()
+        del_me = torch.zeros(1000)
+        del del_me
+        kept = torch.zeros(10)
+        quiet = rankzero.moment(restart_peak=True)
+        kept = kept + 1
+        return tuple(quiet), tuple(rankzero.moment())
+
+    quiet, after = rankzero.watch(body, ranks=1).results[0]
+    assert quiet == (0, 40, 0)
+    assert after == (0, 40, 80)
+
+
 @pytest.mark.parametrize("record", [True, False])
 def test_nobody_watches_outside_of_a_watched_call(record):
     with pytest.raises(RuntimeError, match="only inside a function"):

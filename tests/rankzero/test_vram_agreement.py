@@ -1,10 +1,12 @@
 """The formulas against the real models: traced on tensors without memory, and measured on real ones."""
 
+import random
+
 import pytest
 
 pytest.importorskip("transformers")
 
-from rankzero.vram import Run, estimate, trace
+from rankzero.vram import Run, estimate, measure, trace
 
 SMALL = {
     "vocab_size": 1000,
@@ -71,3 +73,65 @@ def test_formula_and_trace_agree(family, kind):
         pytest.skip("adapters on grouped experts have no formula, and are refused")
     formula, traced = estimate(CONFIGS[family], run).allocated_bytes, trace(CONFIGS[family], run).peak_bytes
     assert formula == pytest.approx(traced, rel=EXCEPTIONS.get((family, kind), 0.03))
+
+
+def small_decoder(rng: random.Random) -> dict:
+    """A small decoder of random shape and family."""
+    family = rng.choice(["llama", "qwen2", "mistral", "qwen3", "gemma", "phi3"])
+    head_dim, kv_heads = rng.choice([32, 64]), rng.choice([1, 2, 4])
+    heads = kv_heads * rng.choice([1, 2])
+    free = family in ("mistral", "qwen3", "gemma")
+    config = {
+        "model_type": family,
+        "vocab_size": rng.choice([500, 1000, 4000]),
+        "hidden_size": 64 * rng.randint(2, 6) if free else head_dim * heads,
+        "intermediate_size": 64 * rng.randint(3, 16),
+        "num_hidden_layers": rng.randint(2, 4),
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "tie_word_embeddings": rng.random() < 0.5,
+    }
+    if free:
+        config["head_dim"] = head_dim
+    return {**config, "pad_token_id": 0} if family == "phi3" else config
+
+
+def small_run(rng: random.Random, family: str, method: str, checkpointing: str) -> Run:
+    """A run of that method and random size. phi3 has its queries, keys and values in one matrix."""
+    targets = ("qkv", "o_proj") if family == "phi3" else rng.choice([("q_proj", "v_proj"), ALL])
+    return Run(
+        method=method,
+        precision="bf16_pure",
+        checkpointing=checkpointing,
+        micro_batch=rng.choice([1, 2]),
+        seq_len=rng.choice([64, 128, 256]),
+        lora_targets=targets,
+        lora_rank=rng.choice([4, 8]),
+    )
+
+
+@pytest.mark.parametrize("checkpointing", ["none", "full"])
+@pytest.mark.parametrize("method", ["full", "lora"])
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed >= 6)) for seed in range(40)])
+def test_formula_and_measurement_agree(seed, method, checkpointing):
+    rng = random.Random(f"{seed} {method} {checkpointing}")
+    config = small_decoder(random.Random(seed))
+    run = small_run(rng, config["model_type"], method, checkpointing)
+    assert estimate(config, run).allocated_bytes == pytest.approx(measure(config, run), rel=0.05)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_trace_of_a_cpus_kernels_is_what_is_measured(seed):
+    rng = random.Random(seed)
+    config = small_decoder(rng)
+    run = small_run(rng, config["model_type"], rng.choice(["full", "lora"]), rng.choice(["none", "full"]))
+    assert trace(config, run, kernels="cpu").peak_bytes == pytest.approx(measure(config, run), rel=0.01)
+
+
+@pytest.mark.parametrize("checkpointing", ["none", "full"])
+@pytest.mark.parametrize("seed", range(5))
+def test_qlora_by_formula_is_what_is_traced(seed, checkpointing):
+    rng = random.Random(seed)
+    config = small_decoder(rng)
+    run = small_run(rng, config["model_type"], "qlora", checkpointing)
+    assert estimate(config, run).allocated_bytes == pytest.approx(trace(config, run).peak_bytes, rel=0.05)

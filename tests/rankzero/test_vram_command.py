@@ -191,3 +191,18 @@ def test_a_short_line_is_a_row_with_a_reason_and_no_crash(capsys, tmp_path):
     status, report = answer(capsys, "--rows", str(path))
     assert status == 0
     assert report["rows"][1]["reason"]
+
+
+def test_an_encoder_without_formulas_is_traced(capsys, tmp_path):
+    pytest.importorskip("transformers")
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "vocab_size": 500, **sizes}))
+    status, report = answer(capsys, str(tmp_path), "--seq-len", "32", "--gpu", "t4")
+    assert status == 0
+    assert report["fits"] is True
+    assert sum(report["breakdown"].values()) == report["device_bytes"]
+    assert main(["vram", str(tmp_path), "--seq-len", "32"]) == 0
+    assert "the real model, traced" in capsys.readouterr().out
+    status, report = answer(capsys, str(tmp_path), "--gpu", "t4", "--fit")
+    assert status == 2
+    assert "needs closed formulas" in report["error"]
