@@ -55,8 +55,8 @@ def sent_too_early(case: Case, messages: list[Message], step: dict[str, Any]) ->
         if arrived < smallest:
             return (
                 f"A bucket is sent{line_of(message)} before its gradients are in `.grad`. A hook of `register_hook` "
-                "runs too early for that, one of `register_post_accumulate_grad_hook` does not; and gradients "
-                "that come inside `no_sync` do not count."
+                "runs too early for that, one of `register_post_accumulate_grad_hook` does not; and gradients that "
+                "come inside `no_sync` do not count."
             )
         return ""
     return ""
