@@ -228,15 +228,15 @@ def recomputed_peak(model: Model, run: Run) -> float:
     parts = block(model, run).saved
     norm, f = parts["norms"] / 2, model.ffn * model.experts_per_token
     mlp_out = parts["MLP"] / (3 if model.gated else 1)
-    # The gradient that waits for the block, and what a written-out norm behind the last one made of it in fp32.
-    alive = (c + (4 if model.norm == "rms" and run.kernels == "eager" else 0)) * model.hidden
-    peak = 0.0
+    alive, peak = c * model.hidden, 0.0  # the gradient that waits for the block
 
     def layer(target: str, out: float) -> None:
         nonlocal alive, peak
         if target in adapters:
             alive += adapters[target]
-            peak = max(peak, alive + passing * out)
+            # In the MLP the frozen layer's output and the activation's are there together.
+            more = c if run.method == "lora" and target in ("gate", "up", "gate_up") else 0
+            peak = max(peak, alive + (passing + more) * out)
 
     alive += norm
     for target, out in (("q", model.q), ("k", model.k), ("v", model.k), ("qkv", model.q + 2 * model.k)):
@@ -252,6 +252,16 @@ def recomputed_peak(model: Model, run: Run) -> float:
     alive += mlp_out
     layer("down", model.hidden)
     return peak
+
+
+def norm_backward(model: Model, run: Run) -> float:
+    """Bytes per token while backward goes through the norm before the MLP, which is done: a written-out norm's
+    gradients are in fp32, four of them at once. Only where the MLP is narrower than the model is this the worst."""
+    if model.norm != "rms" or run.kernels != "eager":
+        return 0.0
+    saved = block(model, run).saved
+    adapters = sum(size for target, size in _adapters(model, run).items() if target in ("q", "k", "v", "qkv", "o"))
+    return saved["norms"] + saved["attention"] + adapters + (2 * compute_bytes(run) + 4 * 4) * model.hidden
 
 
 def _casts_inputs(run: Run) -> bool:

@@ -25,7 +25,8 @@ def moments(model: Model, run: Run) -> dict[str, Parts]:
     block = activations.block(model, run)
     tokens = run.tokens
     stored = _stored_blocks(model, run, block) * tokens
-    at_work = max(block.saved_bytes + block.moving, activations.recomputed_peak(model, run)) * tokens
+    peaks = (activations.recomputed_peak(model, run), activations.norm_backward(model, run))
+    at_work = max(block.saved_bytes + block.moving, *peaks) * tokens
     # Without checkpointing, the block at work is one of those that are stored.
     extra = at_work if run.checkpointing != "none" else block.moving * tokens
     before = kept.gradients if run.accumulation > 1 else 0.0
