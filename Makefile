@@ -49,7 +49,7 @@ demo: $(STAMP) ## grade a small class of submissions and show the result
 
 bench: $(STAMP) ## every benchmark; exits 1 if a bar is missed
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt -e '.[bench]'
-	@status=0; for script in benchmarks/launch.py benchmarks/all_reduce.py benchmarks/zero.py benchmarks/vram.py; do echo "== $$script"; $(RUN) $$script || status=1; done; exit $$status
+	@status=0; for script in benchmarks/launch.py benchmarks/all_reduce.py benchmarks/ddp.py benchmarks/zero.py benchmarks/vram.py; do echo "== $$script"; $(RUN) $$script || status=1; done; exit $$status
 
 clean: ## remove the environment and what tests leave; work/ and grades stay
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache
