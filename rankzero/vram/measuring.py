@@ -24,7 +24,7 @@ def measure(model: Any, run: Run) -> int:
     from rankzero.vram.meter import Meter
     from rankzero.vram.workload import Workload
 
-    meter = Meter()
+    meter = Meter(values=True)
     with torch.random.fork_rng([]), meter:
         torch.manual_seed(0)
         work = Workload(model, run, fake=False)

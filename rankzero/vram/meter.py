@@ -32,6 +32,10 @@ class Meter(TorchDispatchMode):
     The dispatch mode stands outside ``FakeTensorMode`` (enter it second), so that it can answer for operators that
     tensors without values cannot: ``item()`` is 1, True for truth values.
 
+    Args:
+        workspaces: what operators allocate and free within.
+        values: whether the tensors are real and have values to be read.
+
     Attributes:
         moment: the name of the moment that the step is in; peaks are kept for each.
         peaks: moment → bytes of its peak.
@@ -39,8 +43,9 @@ class Meter(TorchDispatchMode):
         operators: moment → the operator whose output made its peak.
     """
 
-    def __init__(self, workspaces: dict[str, Workspace] | None = None) -> None:
+    def __init__(self, workspaces: dict[str, Workspace] | None = None, values: bool = False) -> None:
         super().__init__()
+        self._values = values
         self.moment = "load"
         self.peaks: dict[str, int] = {}
         self.breakdowns: dict[str, dict[str, int]] = {}
@@ -52,7 +57,7 @@ class Meter(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
         name = func._schema.name.split("::")[-1]
-        if name == "_local_scalar_dense":
+        if name == "_local_scalar_dense" and not self._values:
             return _plausible(args[0])
         if name == "lift_fresh":  # torch.tensor makes its storage unseen and lifts it
             self._note(_tensors(args), TEMPORARIES)
